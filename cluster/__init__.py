@@ -1,0 +1,1 @@
+"""Cluster state: objects decoded, counted in one ledger, published as snapshots."""

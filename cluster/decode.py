@@ -1,0 +1,298 @@
+"""API JSON to node and pod records, with every fault and its path.
+
+A fault never hides the rest of an object: what is wrong is left out and named, what
+is right is decoded. Who calls decides what a fault means.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cluster.objects import (
+    NO_CONSTRAINTS,
+    Node,
+    NodeRecord,
+    Pod,
+    PodConstraints,
+    PodRecord,
+)
+from scoring.objects import Request
+from scoring.pod_request import effective_request, read_amounts
+from scoring.resources import PODS, QuantityError, ResourceScope, shorten
+
+TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+# A healthy object has none; a hopeless one shall not take a minute.
+MAX_FAULTS: Final = 50
+
+_Object = TypeVar("_Object")
+_PATH: Final = re.compile(r"\A(.*) - at `\$?(.*)`\Z", re.DOTALL)
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with an object: where, and what was wanted and received."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSignals:
+    """What on a node says that its GPUs are not ready.
+
+    Attributes
+    ----------
+    label_values : mapping
+        label key -> values with which the GPUs can be used; any other value, the
+        label being there, is a fault
+    product_labels : tuple of str
+        Labels that carry the product name; ``-MIG-INVALID`` at its end is a fault.
+    conditions : mapping
+        condition type -> status that is a fault
+    """
+
+    label_values: Mapping[str, frozenset[str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    product_labels: tuple[str, ...] = ()
+    conditions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def found_on(self, labels: Mapping[str, str], statuses: Mapping[str, str]) -> bool:
+        """Say whether any signal is raised."""
+        return (
+            any(
+                labels[key] not in usable
+                for key, usable in self.label_values.items()
+                if key in labels
+            )
+            or any(
+                labels.get(key, "").endswith("-MIG-INVALID")
+                for key in self.product_labels
+            )
+            or any(
+                statuses.get(kind) == status for kind, status in self.conditions.items()
+            )
+        )
+
+
+def decode_object(data: bytes | msgspec.Raw, kind: type[_Object]) -> _Object:
+    """Decode JSON; raise `msgspec.ValidationError` on the first fault."""
+    return msgspec.json.decode(data, type=kind)
+
+
+def convert_with_faults(
+    tree: Any, kind: type[_Object]
+) -> tuple[_Object | None, list[Fault]]:
+    """Convert what fits `kind` and name what does not.
+
+    Parameters
+    ----------
+    tree : Any
+        As a JSON or YAML decoder leaves it. It is pruned in place.
+    kind : type
+        A `msgspec.Struct`.
+
+    Returns
+    -------
+    tuple
+        The object, None if too little is left of it, and the faults.
+    """
+    faults: list[Fault] = []
+    while len(faults) < MAX_FAULTS:
+        try:
+            return msgspec.convert(tree, kind), faults
+        except msgspec.ValidationError as error:
+            match = _PATH.match(str(error))
+            message, path = match.groups() if match else (str(error), "")
+            pruned = _prune(tree, path, message)
+            faults.extend(pruned)
+            if not pruned:
+                faults.append(Fault(path.lstrip(".") or "object", _lower(message)))
+                return None, faults
+    return None, faults
+
+
+def _prune(tree: Any, path: str, message: str) -> list[Fault]:
+    """Take the value at `path` out of `tree`; return what was said of it."""
+    steps: list[str | int] = [
+        name or (index if index == "..." else int(index))
+        for name, index in _STEP.findall(path)
+    ]
+    if not steps or "required field" in message:
+        return []
+    parent: Any = tree
+    for step in steps[:-1]:
+        parent = parent[step]
+    last = steps[-1]
+    if last == "...":  # a mapping of text to text; its path does not say which key
+        keys = [
+            key
+            for key, value in parent.items()
+            if not (isinstance(key, str) and isinstance(value, str))
+        ]
+        where = path.removesuffix("[...]").lstrip(".")
+        faults = [
+            Fault(f"{where}[{key!r}]", f"wanted text, got {shorten(parent.pop(key))}")
+            for key in keys
+        ]
+    else:
+        value = parent.pop(last)
+        said = _lower(message).replace("expected", "wanted", 1)
+        faults = [Fault(path.lstrip("."), f"{said}: {shorten(value)}")]
+    return faults
+
+
+def _lower(message: str) -> str:
+    """Return a library's message in the form of our own."""
+    return (message[:1].lower() + message[1:]).replace("`", "")
+
+
+@lru_cache(maxsize=65536)
+def shared(request: Request) -> Request:
+    """Return the one kept copy of an equal request."""
+    return request
+
+
+def parse_time(text: str) -> float:
+    """Return an RFC 3339 time in seconds since the epoch; raise `ValueError`."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBuilder:
+    """Turns decoded objects into records.
+
+    Attributes
+    ----------
+    scope : ResourceScope
+    signals : FaultSignals
+    """
+
+    scope: ResourceScope
+    signals: FaultSignals = field(default_factory=FaultSignals)
+
+    def node_record(self, node: Node) -> tuple[NodeRecord, list[Fault]]:
+        """Return the record of `node` and the faults of its fields."""
+        faults: list[Fault] = []
+        collect = _collector(faults)
+        labels = node.metadata.labels or {}
+        statuses = {item.type: item.status for item in node.status.conditions or ()}
+        tracked = self.scope.is_tracked
+        return NodeRecord(
+            name=node.metadata.name,
+            labels=labels,
+            taints=node.spec.taints or (),
+            is_ready=statuses.get("Ready") == "True",
+            is_cordoned=bool(node.spec.unschedulable),
+            is_faulted=self.signals.found_on(labels, statuses),
+            allocatable=_positive(
+                read_amounts(
+                    node.status.allocatable or {},
+                    "status.allocatable",
+                    tracked,
+                    collect,
+                )
+            ),
+            capacity=_positive(
+                read_amounts(
+                    node.status.capacity or {}, "status.capacity", tracked, collect
+                )
+            ),
+        ), faults
+
+    def pod_record(self, pod: Pod) -> tuple[PodRecord, list[Fault]]:
+        """Return the record of `pod` and the faults of its fields."""
+        faults: list[Fault] = []
+        meta, spec = pod.metadata, pod.spec
+        request = self.request_of(pod, faults)
+        return PodRecord(
+            uid=meta.uid or f"{meta.namespace}/{meta.name}",
+            namespace=meta.namespace,
+            name=meta.name,
+            generate_name=meta.generate_name,
+            owner_uid=owner_uid(pod),
+            node_name=spec.node_name,
+            is_terminal=pod.status.phase in TERMINAL_PHASES,
+            request=shared(tuple(sorted((*request, (PODS, 1))))),
+            is_managed=any(self.scope.is_managed(name) for name, _ in request),
+            created=_time(meta.creation_timestamp, "metadata.creationTimestamp", faults)
+            or 0.0,
+            is_gated=bool(spec.scheduling_gates),
+            unschedulable_since=_unschedulable_since(pod, faults),
+            constraints=NO_CONSTRAINTS if spec.node_name else constraints_of(pod),
+        ), faults
+
+    def request_of(self, pod: Pod, faults: list[Fault]) -> Request:
+        """Return the effective request of tracked resources; add to `faults`."""
+        return effective_request(pod.spec, self.scope.is_tracked, _collector(faults))
+
+
+def owner_uid(pod: Pod) -> str:
+    """Return the UID of the pod's controller; empty for a pod without one."""
+    owners = pod.metadata.owner_references or ()
+    return next((owner.uid for owner in owners if owner.controller), "")
+
+
+def constraints_of(pod: Pod) -> PodConstraints:
+    """Return which nodes the pod may go to, by its own words."""
+    spec = pod.spec
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required if affinity else None
+    return PodConstraints(
+        node_name=spec.node_name,
+        node_selector=spec.node_selector or {},
+        affinity_terms=(
+            None if required is None else required.node_selector_terms or ()
+        ),
+        tolerations=spec.tolerations or (),
+    )
+
+
+def _unschedulable_since(pod: Pod, faults: list[Fault]) -> float | None:
+    """Return since when kube-scheduler says that the pod fits nowhere."""
+    for index, item in enumerate(pod.status.conditions or ()):
+        if (item.type, item.status, item.reason) == (
+            "PodScheduled",
+            "False",
+            "Unschedulable",
+        ):
+            path = f"status.conditions[{index}].lastTransitionTime"
+            return _time(item.last_transition_time, path, faults)
+    return None
+
+
+def _time(text: str | None, path: str, faults: list[Fault]) -> float | None:
+    """Return a time in seconds since the epoch, None where there is none."""
+    if text is None:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError:
+        faults.append(Fault(path, f"wanted an RFC 3339 time, got {shorten(text)}"))
+        return None
+
+
+def _collector(faults: list[Fault]) -> Callable[[str, QuantityError], None]:
+    """Return a receiver of quantity errors that appends to `faults`."""
+
+    def collect(path: str, error: QuantityError) -> None:
+        faults.append(Fault(path, str(error)))
+
+    return collect
+
+
+def _positive(amounts: Mapping[str, int]) -> Request:
+    """Return the amounts above 0, sorted by name."""
+    return shared(
+        tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
+    )

@@ -1,0 +1,188 @@
+"""A cluster from files, as ``kubectl get nodes,pods -A -o yaml`` (or json) prints it.
+
+One file or several; one object, a list or several documents in each.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from cluster.decode import Fault, RecordBuilder, convert_with_faults
+from cluster.ledger import Change, DeviceClassesListed, NodesListed, PodsListed
+from cluster.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
+
+logger = logging.getLogger(__name__)
+
+# PyYAML takes about a second per megabyte; JSON is fifty times faster.
+LARGE_YAML_BYTES: Final = 20_000_000
+MAX_SHOWN_FAULTS: Final = 100
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML without timestamps, which JSON has not and Kubernetes sends as text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
+    for first, pairs in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class DumpError(ValueError):
+    """A dump that cannot be used, with every fault found in it.
+
+    Attributes
+    ----------
+    faults : tuple of Fault
+    """
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        lines = [f"  {fault}" for fault in faults[:MAX_SHOWN_FAULTS]]
+        if len(faults) > MAX_SHOWN_FAULTS:
+            lines.append(f"  and {len(faults) - MAX_SHOWN_FAULTS} more")
+        super().__init__(f"cluster dump: {len(faults)} fault(s)\n" + "\n".join(lines))
+        self.faults = tuple(faults)
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What was found in all files so far."""
+
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    pods: dict[str, PodRecord] = field(default_factory=dict)
+    device_class_resources: set[str] = field(default_factory=set)
+    faults: list[Fault] = field(default_factory=list)
+
+
+def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ...]:
+    """Read a cluster from files.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        ``.json`` is read as JSON, anything else as YAML.
+    builder : RecordBuilder
+
+    Returns
+    -------
+    tuple of Change
+        Complete lists, to be applied together.
+
+    Raises
+    ------
+    DumpError
+        With every fault of all files, each with file and path.
+    """
+    contents = _Contents()
+    for path in paths:
+        try:
+            documents = _read_documents(path)
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            contents.faults.append(Fault(str(path), _one_line(error)))
+            continue
+        for where, item, kind in _items(documents):
+            _add(contents, f"{path.name}: {where}", item, kind, builder)
+    if not contents.faults and not contents.nodes and not contents.pods:
+        names = ", ".join(path.name for path in paths)
+        contents.faults.append(Fault(names, "wanted nodes and pods, got none"))
+    if contents.faults:
+        raise DumpError(contents.faults)
+    return (
+        NodesListed(tuple(contents.nodes.values())),
+        PodsListed(tuple(contents.pods.values())),
+        DeviceClassesListed(frozenset(contents.device_class_resources)),
+    )
+
+
+def _read_documents(path: Path) -> list[Any]:
+    """Return the documents of one file as plain trees."""
+    data = path.read_bytes()
+    if path.suffix == ".json":
+        return [msgspec.json.decode(data)]
+    if len(data) > LARGE_YAML_BYTES:
+        logger.warning(
+            "large YAML dump read",
+            extra={"fields": {"path": str(path), "bytes": len(data), "better": "json"}},
+        )
+    return list(yaml.load_all(data, Loader=_Loader))
+
+
+def _one_line(error: Exception) -> str:
+    """Return an error's text without line breaks."""
+    return " ".join(str(error).split())
+
+
+def _items(documents: Sequence[Any]) -> Iterator[tuple[str, Any, str]]:
+    """Yield path, tree and kind of each object of the documents of a file."""
+    for number, document in enumerate(documents):
+        where = f"document {number + 1}" if len(documents) > 1 else ""
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            yield where or "file", document, ""
+            continue
+        kind = document.get("kind")
+        kind = kind if isinstance(kind, str) else ""
+        items = document.get("items")
+        if not kind.endswith("List") and items is None:
+            yield where or "object", document, kind
+            continue
+        if not isinstance(items, list):
+            yield f"{where} items".strip(), items, ""
+            continue
+        for index, item in enumerate(items):
+            own = item.get("kind") if isinstance(item, dict) else None
+            yield (
+                f"{where} items[{index}]".strip(),
+                item,
+                own if isinstance(own, str) else kind.removesuffix("List"),
+            )
+
+
+def _add(
+    contents: _Contents, where: str, tree: Any, kind: str, builder: RecordBuilder
+) -> None:
+    """Add one object; its faults go to `contents.faults`."""
+    if not isinstance(tree, dict):
+        contents.faults.append(
+            Fault(where, f"wanted an object, got {type(tree).__name__}")
+        )
+        return
+    faults: list[Fault] = []
+    if kind == "Node":
+        node, faults = convert_with_faults(tree, Node)
+        if node is not None:
+            record, more = builder.node_record(node)
+            faults += more + _duplicate(record.name, contents.nodes, "metadata.name")
+            contents.nodes[record.name] = record
+    elif kind == "Pod":
+        pod, faults = convert_with_faults(tree, Pod)
+        if pod is not None:
+            held, more = builder.pod_record(pod)
+            faults += more + _duplicate(held.uid, contents.pods, "metadata.uid")
+            contents.pods[held.uid] = held
+    elif kind == "DeviceClass":
+        device_class, faults = convert_with_faults(tree, DeviceClass)
+        if device_class is not None and device_class.spec.extended_resource_name:
+            contents.device_class_resources.add(
+                device_class.spec.extended_resource_name
+            )
+    elif not kind:
+        faults = [Fault("kind", f"wanted text, got {tree.get('kind')!r}")]
+    contents.faults.extend(
+        Fault(f"{where}.{fault.path}", fault.message) for fault in faults
+    )
+
+
+def _duplicate(key: str, seen: dict[str, Any], path: str) -> list[Fault]:
+    """Return the fault of a missing or repeated identity, if there is one."""
+    if not key.strip("/"):
+        return [Fault(path, "wanted text, got none")]
+    if key in seen:
+        return [Fault(path, f"wanted each once, got {key!r} again")]
+    return []

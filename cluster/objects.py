@@ -1,0 +1,241 @@
+"""Nodes and pods as far as we read them, and the small records kept of them."""
+
+from typing import Any, Final
+
+import msgspec
+
+from scoring.objects import Request
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="camel"):
+    """Keys as Kubernetes writes them; everything undeclared is skipped unread."""
+
+
+class OwnerReference(_Wire, frozen=True):
+    """One entry of ``metadata.ownerReferences``."""
+
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(_Wire, frozen=True):
+    """``metadata`` of a node or pod."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class NodeTaint(_Wire, frozen=True):
+    """One entry of a node's ``spec.taints``."""
+
+    key: str
+    effect: str = ""
+    value: str | None = None
+
+
+class NodeSpec(_Wire, frozen=True):
+    """``spec`` of a node."""
+
+    unschedulable: bool | None = None
+    taints: tuple[NodeTaint, ...] | None = None
+
+
+class Condition(_Wire, frozen=True):
+    """One entry of ``status.conditions``."""
+
+    type: str
+    status: str
+    reason: str | None = None
+    last_transition_time: str | None = None
+
+
+class NodeStatus(_Wire, frozen=True):
+    """``status`` of a node. Quantities stay as decoded until they are parsed."""
+
+    capacity: dict[str, Any] | None = None
+    allocatable: dict[str, Any] | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Node(_Wire, frozen=True):
+    """A node."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class ResourceRequirements(_Wire, frozen=True):
+    """``resources`` of a container or a pod."""
+
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class Container(_Wire, frozen=True):
+    """A container or init container."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    restart_policy: str | None = None
+
+
+class LabelRequirement(_Wire, frozen=True):
+    """One requirement of a node selector term."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] | None = None
+
+
+class NodeSelectorTerm(_Wire, frozen=True):
+    """Requirements that must all hold."""
+
+    expressions: tuple[LabelRequirement, ...] | None = msgspec.field(
+        default=None, name="matchExpressions"
+    )
+    fields: tuple[LabelRequirement, ...] | None = msgspec.field(
+        default=None, name="matchFields"
+    )
+
+
+class NodeSelector(_Wire, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+
+
+class NodeAffinity(_Wire, frozen=True):
+    """``affinity.nodeAffinity``; preferences are kube-scheduler's business."""
+
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(_Wire, frozen=True):
+    """``spec.affinity``."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class PodToleration(_Wire, frozen=True):
+    """One entry of ``spec.tolerations``."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class PodSpec(_Wire, frozen=True):
+    """``spec`` of a pod."""
+
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    overhead: dict[str, Any] | None = None
+    resources: ResourceRequirements | None = None
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[PodToleration, ...] | None = None
+    scheduling_gates: tuple[Any, ...] | None = None
+
+
+class PodStatus(_Wire, frozen=True):
+    """``status`` of a pod."""
+
+    phase: str = ""
+    nominated_node_name: str = ""
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Pod(_Wire, frozen=True):
+    """A pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class DeviceClassSpec(_Wire, frozen=True):
+    """``spec`` of a DeviceClass."""
+
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(_Wire, frozen=True):
+    """A DeviceClass; it may stand behind an extended resource."""
+
+    metadata: ObjectMeta
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """What is kept of a node.
+
+    Attributes
+    ----------
+    allocatable, capacity : tuple of (str, int)
+        Positive amounts of tracked resources, in base units.
+    is_faulted : bool
+        Whether a fault signal says that the GPUs are not ready.
+    """
+
+    name: str
+    labels: dict[str, str]
+    taints: tuple[NodeTaint, ...]
+    is_ready: bool
+    is_cordoned: bool
+    is_faulted: bool
+    allocatable: Request
+    capacity: Request
+
+
+class PodConstraints(msgspec.Struct, frozen=True):
+    """Which nodes a pod may go to, by its own words."""
+
+    node_name: str = ""
+    node_selector: dict[str, str] = {}
+    affinity_terms: tuple[NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[PodToleration, ...] = ()
+
+
+NO_CONSTRAINTS: Final = PodConstraints()
+
+
+class PodRecord(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of a pod: small, since there may be 100,000 of them.
+
+    Attributes
+    ----------
+    request : tuple of (str, int)
+        Effective request of tracked resources, in base units; equal ones are shared.
+    is_managed : bool
+        Whether it asks for a resource that we manage.
+    created, unschedulable_since : float
+        Seconds since the epoch.
+    constraints : PodConstraints
+        Kept while the pod has no node, empty afterwards.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    generate_name: str
+    owner_uid: str
+    node_name: str
+    is_terminal: bool
+    request: Request
+    is_managed: bool
+    created: float
+    is_gated: bool
+    unschedulable_since: float | None
+    constraints: PodConstraints

@@ -1,0 +1,78 @@
+"""`LedgerWriter`: the one thread that applies changes and publishes snapshots."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from cluster.cache import SnapshotCell
+from cluster.ledger import Change, Ledger
+
+logger = logging.getLogger(__name__)
+
+# Copying the arrays for each single event would keep the GIL from requests.
+MIN_PUBLISH_INTERVAL_SECONDS = 0.004
+
+
+class LedgerWriter:
+    """Owns a ledger: any thread may `submit`, the writer's own thread applies.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    cell : SnapshotCell
+    on_error : callable
+        Told that a change could not be applied; the writer goes on.
+    """
+
+    def __init__(
+        self, ledger: Ledger, cell: SnapshotCell, on_error: Callable[[], None]
+    ) -> None:
+        self._ledger = ledger
+        self._cell = cell
+        self._on_error = on_error
+        self._queue: queue.SimpleQueue[tuple[Change, ...] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
+
+    def start(self) -> None:
+        """Start the ledger thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Apply what was submitted before, then end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def submit(self, *changes: Change) -> None:
+        """Hand over changes; those of one call are published together."""
+        self._queue.put(changes)
+
+    def _run(self) -> None:
+        is_running = True
+        while is_running:
+            published = time.monotonic()
+            batch = [self._queue.get()]
+            rest = MIN_PUBLISH_INTERVAL_SECONDS - (time.monotonic() - published)
+            if rest > 0:
+                time.sleep(rest)  # let a burst gather: it is published once
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            is_running = None not in batch
+            for changes in batch:
+                for change in changes or ():
+                    self._guard(partial(self._ledger.apply, change))
+            if self._ledger.is_synced:
+                self._guard(self._publish)
+
+    def _publish(self) -> None:
+        self._cell.publish(self._ledger.build())
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Run one step; a fault of our own must not end the thread."""
+        try:
+            step()
+        except Exception:
+            logger.exception("a change could not be applied")
+            self._on_error()

@@ -1,0 +1,1 @@
+"""The kube-scheduler extender: its wire format, its verbs, its HTTP resources."""

@@ -1,0 +1,1 @@
+"""The admission webhook: resources per GPU and MIG fallback for created pods."""

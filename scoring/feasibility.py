@@ -1,0 +1,152 @@
+"""Which candidates can hold the pod, and why the others cannot.
+
+A reason is a constant text, without numbers and node names: kube-scheduler retries a
+pod for ever whose message changes from attempt to attempt.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+from scoring.candidates import Ask, Candidates
+from scoring.resources import is_whole_card
+from scoring.snapshot import BoolArray, Int64Array
+
+
+class Verdict(IntEnum):
+    """The checks in their order; the first that fails is the verdict."""
+
+    FEASIBLE = 0
+    UNKNOWN_NODE = 1
+    NO_GPU = 2
+    NO_SUCH_RESOURCE = 3
+    NOT_READY = 4
+    TOO_FEW = 5
+    WRONG_TYPE = 6
+    INSUFFICIENT = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What kube-scheduler is told of a refused node.
+
+    Attributes
+    ----------
+    text : str
+    is_resolvable : bool
+        True where evicting other pods can help: the node goes into ``FailedNodes``,
+        else into ``FailedAndUnresolvableNodes``.
+    """
+
+    text: str
+    is_resolvable: bool = False
+
+
+REASONS: Final[dict[Verdict, Reason]] = {
+    Verdict.UNKNOWN_NODE: Reason("Node is not known to gpu-extender"),
+    Verdict.NO_GPU: Reason("Node has no GPU"),
+    Verdict.NO_SUCH_RESOURCE: Reason("Node does not offer the GPU resource"),
+    Verdict.NOT_READY: Reason("GPUs are not ready"),
+    Verdict.TOO_FEW: Reason("Too few GPUs on the node"),
+    Verdict.WRONG_TYPE: Reason("GPU type does not match"),
+    Verdict.INSUFFICIENT: Reason("Insufficient GPUs", is_resolvable=True),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Feasibility:
+    """The filter's result for C candidates.
+
+    Attributes
+    ----------
+    verdicts : int64 array, shape (C,)
+        Values of `Verdict`.
+    disagreements : int
+        Candidates that pass although our own count of them is too low.
+    """
+
+    verdicts: Int64Array
+    disagreements: int
+
+    @property
+    def feasible(self) -> BoolArray:
+        """True for the candidates that pass, bool array of shape (C,)."""
+        feasible: BoolArray = self.verdicts == Verdict.FEASIBLE
+        return feasible
+
+
+def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibility:
+    """Judge each candidate by the checks of `Verdict`, in their order.
+
+    Parameters
+    ----------
+    candidates : Candidates, C nodes
+    ask : Ask
+    is_enforcing : bool
+        Whether too low a free count refuses a node. If not, kube-scheduler's own count
+        is trusted, which knows of pods that we cannot see yet.
+
+    Returns
+    -------
+    Feasibility
+
+    Notes
+    -----
+    A pod that asks for nothing that we manage passes everywhere, on unknown nodes too.
+    The nominated node is exempt from the free count alone: the victims that make room
+    on it may still be ending.
+    """
+    count = len(candidates.known)
+    if not ask.request:
+        return Feasibility(np.zeros(count, dtype=np.int64), 0)
+    amounts = np.array([amount for _, amount in ask.request], dtype=np.int64)
+    needed = amounts[:, np.newaxis]
+    counted = ~candidates.claimed
+    free = np.maximum(candidates.allocatable - candidates.requested, 0)
+    is_short = ((free < needed) & counted).any(axis=0) & ~candidates.nominated
+    whole = np.array([is_whole_card(name) for name, _ in ask.request])
+    no_card = (~candidates.offered & whole[:, np.newaxis]).any(axis=0)
+    # All cards of a kind are sick: capacity is there, allocatable is not.
+    is_sick = ((candidates.allocatable == 0) & counted).any(axis=0)
+    checks = [
+        (Verdict.UNKNOWN_NODE, ~candidates.known),
+        (Verdict.NO_GPU, no_card),
+        (Verdict.NO_SUCH_RESOURCE, ~candidates.offered.all(axis=0)),
+        (Verdict.NOT_READY, candidates.faulted | is_sick),
+        (Verdict.TOO_FEW, ((candidates.allocatable < needed) & counted).any(axis=0)),
+    ]
+    if ask.accelerator is not None:
+        checks.append((Verdict.WRONG_TYPE, ~_matching_type(candidates, ask)))
+    if is_enforcing:
+        checks.append((Verdict.INSUFFICIENT, is_short))
+    verdicts = np.full(count, Verdict.FEASIBLE, dtype=np.int64)
+    for verdict, failed in reversed(checks):  # the first check has the last word
+        verdicts[failed] = verdict
+    disagreements = int(np.count_nonzero(is_short & (verdicts == Verdict.FEASIBLE)))
+    return Feasibility(verdicts, disagreements)
+
+
+def _matching_type(candidates: Candidates, ask: Ask) -> BoolArray:
+    """Return where the node's ``accelerator`` label is exactly the one asked."""
+    asked = ask.accelerator or ""
+    code = candidates.type_names.index(asked) if asked in candidates.type_names else -1
+    return candidates.type_codes == code if asked else candidates.type_codes < 0
+
+
+def shown_verdict(verdicts: Int64Array) -> Verdict | None:
+    """Return the one verdict that all refused nodes show, or None.
+
+    When no candidate is feasible, all of them carry the text of the check furthest
+    down that any of them reached: kube-scheduler offers a sample of the nodes, and
+    counts per reason that differ from sample to sample are a changing text, too.
+
+    >>> shown_verdict(np.array([2, 5, 2]))
+    <Verdict.TOO_FEW: 5>
+    >>> shown_verdict(np.array([2, 0, 2])) is None
+    True
+    """
+    if len(verdicts) == 0 or not verdicts.all():
+        return None
+    return Verdict(int(verdicts.max()))

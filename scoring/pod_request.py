@@ -1,0 +1,127 @@
+"""A pod's effective request: containers, init containers, sidecars, overhead."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from scoring.objects import PodSpec, Request, ResourceMaps
+from scoring.resources import (
+    MAX_QUANTITY,
+    QuantityError,
+    parse_amount,
+)
+
+# What `spec.resources` may set: no GPU can come from there.
+POD_LEVEL_RESOURCES: Final = ("cpu", "memory")
+POD_LEVEL_PREFIX: Final = "hugepages-"
+
+
+# Told of the path and the error of each quantity that does not parse.
+RequestFault: TypeAlias = Callable[[str, QuantityError], None]
+
+
+def effective_request(
+    spec: PodSpec, wanted: Callable[[str], bool], on_fault: RequestFault
+) -> Request:
+    """Return what one pod takes from its node.
+
+    Parameters
+    ----------
+    spec : PodSpec
+    wanted : callable
+        Says of a resource name whether it is looked at; others are skipped.
+    on_fault : callable
+        Told of each quantity that does not parse; that entry counts as absent.
+
+    Returns
+    -------
+    tuple of (str, int)
+        Positive amounts in base units, by resource name; each capped at 2^63 - 1.
+
+    Notes
+    -----
+    The rule is that of ``k8s.io/component-helpers/resource``: containers and sidecars
+    (init containers with ``restartPolicy: Always``) add up; an ordinary init container
+    needs its own share beside the sidecars listed before it; the larger of both
+    counts, plus overhead. Pod-level resources replace the total of cpu, memory and
+    huge pages only. A limit without a request is a request.
+    """
+    running: dict[str, int] = {}
+    for index, container in enumerate(spec.containers or ()):
+        path = f"spec.containers[{index}].resources"
+        _add(running, container_amounts(container.resources, path, wanted, on_fault))
+    starting: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for index, container in enumerate(spec.init_containers or ()):
+        path = f"spec.initContainers[{index}].resources"
+        amounts = container_amounts(container.resources, path, wanted, on_fault)
+        if container.restart_policy == "Always":
+            _add(sidecars, amounts)
+            needed = sidecars
+        else:
+            needed = dict(sidecars)
+            _add(needed, amounts)
+        for name, amount in needed.items():
+            starting[name] = max(starting.get(name, 0), amount)
+    _add(running, sidecars)
+    for name, amount in starting.items():
+        running[name] = max(running.get(name, 0), amount)
+    if spec.resources is not None:
+        pod_level = container_amounts(
+            spec.resources, "spec.resources", wanted, on_fault
+        )
+        running.update(
+            (name, amount)
+            for name, amount in pod_level.items()
+            if name in POD_LEVEL_RESOURCES or name.startswith(POD_LEVEL_PREFIX)
+        )
+    if spec.overhead:
+        _add(running, read_amounts(spec.overhead, "spec.overhead", wanted, on_fault))
+    return tuple(
+        sorted(
+            (name, min(amount, MAX_QUANTITY))
+            for name, amount in running.items()
+            if amount > 0
+        )
+    )
+
+
+def container_amounts(
+    resources: ResourceMaps | None,
+    path: str,
+    wanted: Callable[[str], bool],
+    on_fault: RequestFault,
+) -> dict[str, int]:
+    """Return one container's amounts: its requests, else its limits."""
+    if resources is None:
+        return {}
+    amounts: dict[str, int] = {}
+    if resources.limits:
+        amounts = read_amounts(resources.limits, f"{path}.limits", wanted, on_fault)
+    if resources.requests:
+        amounts.update(
+            read_amounts(resources.requests, f"{path}.requests", wanted, on_fault)
+        )
+    return amounts
+
+
+def read_amounts(
+    quantities: Mapping[str, Any],
+    path: str,
+    wanted: Callable[[str], bool],
+    on_fault: RequestFault,
+) -> dict[str, int]:
+    """Return the wanted `quantities` in base units; faults go to `on_fault`."""
+    amounts: dict[str, int] = {}
+    for name, quantity in quantities.items():
+        if wanted(name):
+            try:
+                amounts[name] = parse_amount(name, quantity)
+            except QuantityError as error:
+                on_fault(f"{path}[{name!r}]", error)
+    return amounts
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    """Add `amounts` to `total` in place."""
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount

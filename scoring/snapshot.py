@@ -1,0 +1,175 @@
+"""`Snapshot` and `NodeIndex`: the immutable state of all nodes at one moment."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring.objects import Arrival, NodeFacts, PendingPod, Share
+
+Int64Array: TypeAlias = NDArray[np.int64]
+Float64Array: TypeAlias = NDArray[np.float64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+IndexArray: TypeAlias = NDArray[np.intp]
+BytesArray: TypeAlias = NDArray[np.object_]
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+class SnapshotError(ValueError):
+    """A snapshot was built from arrays that do not fit: a mistake of our own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeIndex:
+    """Node names and their columns; reused until the set of nodes changes.
+
+    Attributes
+    ----------
+    names : tuple of str, length N
+    column_of : mapping
+        node name -> column
+    quoted : object array of bytes, shape (N,)
+        Each name as a JSON string, from which answers are joined.
+    """
+
+    names: tuple[str, ...]
+    column_of: Mapping[str, int]
+    quoted: BytesArray
+
+
+def build_node_index(names: tuple[str, ...]) -> NodeIndex:
+    """Return the index of `names`, which must be unique."""
+    column_of = {name: column for column, name in enumerate(names)}
+    if len(column_of) != len(names):
+        raise SnapshotError("node names: wanted unique names, got a duplicate")
+    quoted = np.empty(len(names), dtype=object)
+    quoted[:] = [json.dumps(name).encode() for name in names]
+    quoted.setflags(write=False)
+    return NodeIndex(names, MappingProxyType(column_of), quoted)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelColumn:
+    """One label of all nodes, its values numbered.
+
+    Attributes
+    ----------
+    codes : int64 array, shape (N,)
+        0 where the node lacks the label.
+    code_of : mapping
+        label value -> code, from 1
+    """
+
+    codes: Int64Array
+    code_of: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """Immutable state of all nodes at one moment.
+
+    N is the number of nodes and R the number of tracked resources. Column
+    ``i`` of an array is the node ``nodes.names[i]``; row ``r`` of a table is
+    the resource ``resources[r]``. Quantities are int64 base units: millicores
+    for ``cpu``, bytes for memory and storage, counts for the rest.
+
+    Attributes
+    ----------
+    generation : int
+        Greater in each snapshot than in the one before.
+    nodes : NodeIndex, length N
+    resources : tuple of str, length R
+    allocatable : int64 array, shape (R, N)
+        What the node offers to pods; 0 where it lacks the resource.
+    requested : int64 array, shape (R, N)
+        Sum over the pods bound to the node; can exceed `allocatable`.
+    offered : bool array, shape (R, N)
+        True where capacity or allocatable is above 0.
+    schedulable : bool array, shape (N,)
+        False for cordoned and not-ready nodes.
+    faulted : bool array, shape (N,)
+        True where a fault signal says that the node's GPUs are not ready.
+    labels : mapping
+        label key -> its column, for the keys that scoring reads
+    facts : tuple of NodeFacts, length N
+    shares : mapping
+        pod UID -> what a bound pod with a managed resource holds
+    pending : tuple of PendingPod
+    arrivals : tuple of Arrival
+        The most recent ones, oldest first.
+    device_class_resources : frozenset of str
+        Extended resources that a DeviceClass carries.
+
+    Raises
+    ------
+    SnapshotError
+        If a shape or dtype is off, or an array is writeable.
+    """
+
+    generation: int
+    nodes: NodeIndex
+    resources: tuple[str, ...]
+    allocatable: Int64Array
+    requested: Int64Array
+    offered: BoolArray
+    schedulable: BoolArray
+    faulted: BoolArray
+    labels: Mapping[str, LabelColumn] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    facts: tuple[NodeFacts, ...] = ()
+    shares: Mapping[str, Share] = field(default_factory=lambda: MappingProxyType({}))
+    pending: tuple[PendingPod, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
+    device_class_resources: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        n, r = len(self.nodes.names), len(self.resources)
+        _check("allocatable", self.allocatable, np.int64, (r, n))
+        _check("requested", self.requested, np.int64, (r, n))
+        _check("offered", self.offered, np.bool_, (r, n))
+        _check("schedulable", self.schedulable, np.bool_, (n,))
+        _check("faulted", self.faulted, np.bool_, (n,))
+        for key, column in self.labels.items():
+            _check(f"labels[{key!r}]", column.codes, np.int64, (n,))
+        if len(self.facts) not in (0, n):
+            raise SnapshotError(f"facts: wanted {n} nodes, got {len(self.facts)}")
+
+    def row_of(self, resource: str) -> int | None:
+        """Return the row of `resource`, or None where nobody offers or asks it."""
+        try:
+            return self.resources.index(resource)
+        except ValueError:
+            return None
+
+    def free(self, resource: str) -> Int64Array:
+        """Return what is left of `resource` on each node, not below 0, shape (N,)."""
+        row = self.row_of(resource)
+        if row is None:
+            return np.zeros(len(self.nodes.names), dtype=np.int64)
+        free: Int64Array = np.maximum(self.allocatable[row] - self.requested[row], 0)
+        return free
+
+
+def _check(
+    name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]
+) -> None:
+    """Raise `SnapshotError` unless `array` is read-only and of that dtype and shape."""
+    if array.dtype != dtype or array.shape != shape:
+        raise SnapshotError(
+            f"{name}: wanted {dtype.__name__} {shape}, got {array.dtype} {array.shape}"
+        )
+    if array.flags.writeable:
+        raise SnapshotError(f"{name}: wanted a read-only array, got a writeable one")
+
+
+def read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    """Return a C-ordered copy of `array` that nobody can write to."""
+    copy = np.array(array, order="C", copy=True)
+    copy.setflags(write=False)
+    return copy

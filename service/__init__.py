@@ -1,0 +1,1 @@
+"""Composition: command line, settings, application, server, health, metrics, logs."""
