@@ -64,6 +64,8 @@ class Candidates:
     ----------
     known : bool array, shape (C,)
         False where the snapshot has no such node; the other arrays mean nothing there.
+    columns : index array, shape (C,)
+        Column of each node in the snapshot.
     allocatable, requested : int64 array, shape (Q, C)
         In base units.
     offered : bool array, shape (Q, C)
@@ -82,6 +84,7 @@ class Candidates:
     """
 
     known: BoolArray
+    columns: IndexArray
     allocatable: Int64Array
     requested: Int64Array
     offered: BoolArray
@@ -149,6 +152,7 @@ def take_candidates(
         nominated = found == snapshot.nodes.column_of.get(ask.nominated_node, -2)
     return Candidates(
         known=known,
+        columns=columns,
         allocatable=allocatable,
         requested=requested,
         offered=offered | claimed,
@@ -208,6 +212,7 @@ def _nothing_known(known: BoolArray, rows: int) -> Candidates:
     flags = np.zeros((rows, len(known)), dtype=np.bool_)
     return Candidates(
         known=known,
+        columns=np.zeros(len(known), dtype=np.intp),
         allocatable=amounts,
         requested=amounts,
         offered=flags,

@@ -4,7 +4,7 @@ A reason is a constant text, without numbers and node names: kube-scheduler retr
 pod for ever whose message changes from attempt to attempt.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -101,11 +101,9 @@ def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibilit
     count = len(candidates.known)
     if not ask.request:
         return Feasibility(np.zeros(count, dtype=np.int64), 0)
-    amounts = np.array([amount for _, amount in ask.request], dtype=np.int64)
-    needed = amounts[:, np.newaxis]
+    needed = _needed(ask)
     counted = ~candidates.claimed
-    free = np.maximum(candidates.allocatable - candidates.requested, 0)
-    is_short = ((free < needed) & counted).any(axis=0) & ~candidates.nominated
+    is_short = short_of(candidates, ask).any(axis=0) & ~candidates.nominated
     whole = np.array([is_whole_card(name) for name, _ in ask.request])
     no_card = (~candidates.offered & whole[:, np.newaxis]).any(axis=0)
     # All cards of a kind are sick: capacity is there, allocatable is not.
@@ -126,6 +124,31 @@ def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibilit
         verdicts[failed] = verdict
     disagreements = int(np.count_nonzero(is_short & (verdicts == Verdict.FEASIBLE)))
     return Feasibility(verdicts, disagreements)
+
+
+def _needed(ask: Ask) -> Int64Array:
+    """Return the asked amounts, int64 of shape (Q, 1)."""
+    return np.array([[amount] for _, amount in ask.request], dtype=np.int64)
+
+
+def short_of(candidates: Candidates, ask: Ask) -> BoolArray:
+    """Return where our count of free amounts is too low, bool of shape (Q, C)."""
+    free = np.maximum(candidates.allocatable - candidates.requested, 0)
+    is_short: BoolArray = (free < _needed(ask)) & ~candidates.claimed
+    return is_short
+
+
+def counted_as_full(candidates: Candidates, ask: Ask) -> Candidates:
+    """Return the candidates with all amounts taken that are too few for the pod.
+
+    kube-scheduler says that they suffice, so we are the one behind: that node passes,
+    and is scored as the full node that we see.
+    """
+    is_short = short_of(candidates, ask)
+    return replace(
+        candidates,
+        requested=np.where(is_short, candidates.allocatable, candidates.requested),
+    )
 
 
 def _matching_type(candidates: Candidates, ask: Ask) -> BoolArray:

@@ -12,6 +12,7 @@ from scoring.snapshot import Float64Array
 MAX_NODE_SCORE: Final = 100.0
 COMPATIBLE_SCORE: Final = 70.0
 NOTHING_ASKED_SCORE: Final = 50.0
+NEUTRAL_SCORE: Final = 50.0
 UNLINKED_SCORE: Final = 50.0
 
 
@@ -48,7 +49,8 @@ def target_utilization(
     -------
     float64 array, shape (C,)
         ``u * 100 / low`` below `target_low`, 100 up to `target_high`, then
-        ``(1 - u) * 100 / (1 - high)``; 0 for a node without the resource.
+        ``(1 - u) * 100 / (1 - high)``; 0 for a node without the resource, 50 where
+        only a DeviceClass carries it and no amounts are known.
 
     Notes
     -----
@@ -69,6 +71,7 @@ def target_utilization(
     falling = (1.0 - u) * 100.0 / round(1.0 - high, 12)
     scores = np.where(u < low, rising, np.where(u <= high, MAX_NODE_SCORE, falling))
     scores[total == 0] = 0.0
+    scores[candidates.claimed[row]] = NEUTRAL_SCORE
     return scores
 
 

@@ -1,0 +1,71 @@
+# `make` lists the targets. Each sets up the virtual environment first if need be;
+# nothing is assumed but Python 3.11 or newer, make and, for `make e2e`, Go.
+PYTHON ?= $(firstword $(foreach p,python3.14 python3.13 python3.12 python3.11 python3 python,\
+	$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CODE := scoring cluster extender injector simulator service
+K8S ?= 1.36
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench bench-cache e2e e2e-full format requirements clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): requirements/dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; say which with PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: $(READY)  ## serve the embedded demo cluster on 127.0.0.1:8888
+	@$(BIN)/gpu-extender serve --config configs/demo.yaml --examples
+
+test: $(READY)  ## all tests that need no control plane, with coverage
+	@rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -q
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --fail-under=95
+	@$(BIN)/coverage report --fail-under=100 --include='scoring/*'
+
+check: $(READY)  ## format, lint, types, layers, benchmarks untimed
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/mypy tests bench
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -q --benchmark-disable bench
+
+format: $(READY)  ## format the code
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## time kernels, verbs, and calls over HTTP beside an echo floor
+	$(BIN)/python -m pytest -q --benchmark-only --benchmark-columns=median,iqr,ops bench
+	$(BIN)/python -m bench.http
+
+bench-cache: $(READY)  ## time list and watch of the cache, and its memory
+	$(BIN)/python -m bench.cache
+
+e2e: $(READY)  ## the suite on a real control plane (K8S=1.36)
+	$(BIN)/python tests/e2e/build.py $(K8S)
+	K8S=$(K8S) $(BIN)/python -m pytest -q -m "e2e and not long" -o testpaths=tests/e2e tests/e2e
+
+e2e-full: $(READY)  ## the suite with its long tests, on 1.34, 1.36 and 1.37
+	for minor in 1.34 1.36 1.37; do \
+	  $(BIN)/python tests/e2e/build.py $$minor && \
+	  K8S=$$minor $(BIN)/python -m pytest -q -m e2e -o testpaths=tests/e2e tests/e2e || exit 1; \
+	done
+
+requirements: $(READY)  ## pin the newest versions, with hashes and without addresses
+	$(BIN)/python -m pip install --quiet pip-tools
+	for name in runtime dev; do \
+	  CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --upgrade --generate-hashes \
+	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras \
+	    -o requirements/$$name.txt requirements/$$name.in || exit 1; \
+	done
+
+clean:  ## remove the virtual environment and all caches
+	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .coverage .coverage.*

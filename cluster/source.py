@@ -1,0 +1,62 @@
+"""What a reflector asks of an API server, and how that fails."""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+GONE = 410
+
+
+class ApiError(RuntimeError):
+    """The API server said no, said something unreadable, or did not answer.
+
+    Attributes
+    ----------
+    reason : str
+        One of few words, fit for a metric's label: ``unreachable``, ``silent``,
+        ``undecodable``, ``error_event``, ``http_410`` and the like.
+    status : int
+        HTTP status, or the code of an ERROR event; 0 where there was no answer.
+    retry_after_seconds : float
+        What the server asked for; 0 if it did not.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        status: int = 0,
+        retry_after_seconds: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ApiStream(Protocol):
+    """The body of one answer, as it arrives."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield bytes as they come; raise `ApiError` when the stream breaks."""
+        ...
+
+    def read(self) -> bytes:
+        """Return all that is left; raise `ApiError` when the stream breaks."""
+        ...
+
+    def interrupt(self) -> None:
+        """End a read under way in another thread."""
+        ...
+
+    def close(self) -> None:
+        """Give the connection back, or close it if the body was not read."""
+        ...
+
+
+class ApiReader(Protocol):
+    """Something that answers GET requests of the Kubernetes API."""
+
+    def get(self, path: str, query: Mapping[str, str]) -> ApiStream:
+        """Return the body of a 200 answer; raise `ApiError` for any other."""
+        ...

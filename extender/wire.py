@@ -1,0 +1,336 @@
+"""The kube-scheduler extender's v1 messages, decoded and encoded.
+
+Keys are the Go field names, since the extender's types carry no JSON tags. Go matches
+them in any case, so we do, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from cluster.decode import Fault, convert_with_faults
+from cluster.objects import Node, Pod
+from scoring.feasibility import REASONS, Verdict, shown_verdict
+from scoring.resources import shorten
+from scoring.snapshot import BytesArray, Int64Array
+
+MAX_SHOWN_FAULTS: Final = 20
+
+
+class WireError(ValueError):
+    """A body that kube-scheduler would not send.
+
+    Attributes
+    ----------
+    faults : tuple of Fault
+        Every fault found, each with its path.
+    """
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        shown = [str(fault) for fault in faults[:MAX_SHOWN_FAULTS]]
+        if len(faults) > MAX_SHOWN_FAULTS:
+            shown.append(f"and {len(faults) - MAX_SHOWN_FAULTS} more")
+        super().__init__("; ".join(shown))
+        self.faults = tuple(faults)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderArgs:
+    """One filter or prioritize call.
+
+    Attributes
+    ----------
+    pod : Pod
+    names : sequence of str
+        The candidates, each once, in the order of the request.
+    nodes : mapping of str to msgspec.Raw, or None
+        The candidates' objects byte for byte; None in the form of names alone.
+    """
+
+    pod: Pod
+    names: Sequence[str]
+    nodes: dict[str, msgspec.Raw] | None = None
+
+
+class _NamesBody(
+    msgspec.Struct, frozen=True, rename="pascal", forbid_unknown_fields=True
+):
+    """The common form, with ``nodeCacheCapable: true``.
+
+    Unknown keys are refused here only to send every unusual body, other casings
+    among them, through the slower way.
+    """
+
+    pod: Pod
+    node_names: list[str]
+    nodes: None = None
+
+
+class _NamedObject(msgspec.Struct, frozen=True):
+    """As much of a Node as its name takes."""
+
+    class Metadata(msgspec.Struct, frozen=True):
+        """``metadata`` of a Node."""
+
+        name: str
+
+    metadata: Metadata
+
+
+_NAMES_DECODER: Final = msgspec.json.Decoder(_NamesBody)
+_PARTS_DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_NAME_DECODER: Final = msgspec.json.Decoder(_NamedObject)
+_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def decode_args(body: bytes) -> ExtenderArgs:
+    """Read the body of a filter or prioritize call.
+
+    Parameters
+    ----------
+    body : bytes
+        With either ``NodeNames`` or ``Nodes``, keys in any casing.
+
+    Returns
+    -------
+    ExtenderArgs
+
+    Raises
+    ------
+    WireError
+        With every fault and its path.
+    """
+    try:
+        args = _NAMES_DECODER.decode(body)
+    except _DECODE_ERRORS:
+        return _decode_unusual(body)
+    return ExtenderArgs(args.pod, _each_once(args.node_names))
+
+
+def _each_once(names: list[str]) -> Sequence[str]:
+    """Return the names without repetitions, in their order."""
+    return names if len(set(names)) == len(names) else tuple(dict.fromkeys(names))
+
+
+def _decode_unusual(body: bytes) -> ExtenderArgs:
+    """Read any legal body, and name all faults of an illegal one."""
+    parts = _split(body)
+    faults: list[Fault] = []
+    pod = _read_pod(parts.get("pod"), faults)
+    raw_names, raw_nodes = _present(parts, "nodenames"), _present(parts, "nodes")
+    names: Sequence[str] = ()
+    nodes = None
+    if (raw_names is None) == (raw_nodes is None):
+        got = "neither" if raw_names is None else "both"
+        faults.append(
+            Fault("NodeNames", f"wanted either NodeNames or Nodes, got {got}")
+        )
+    elif raw_names is not None:
+        names = _read_names(raw_names, faults)
+    elif raw_nodes is not None:
+        nodes = _read_nodes(raw_nodes, faults)
+        names = tuple(nodes)
+    if pod is None or faults:
+        raise WireError(faults)
+    return ExtenderArgs(pod, names, nodes)
+
+
+def _split(body: bytes) -> dict[str, msgspec.Raw]:
+    """Return the body's top-level values by lower-case key."""
+    try:
+        parts = _PARTS_DECODER.decode(body)
+    except _DECODE_ERRORS as error:
+        raise WireError([Fault("body", _said(error))]) from error
+    folded = {key.lower(): value for key, value in parts.items()}
+    if len(folded) != len(parts):
+        keys = ", ".join(parts)
+        raise WireError([Fault("body", f"wanted each key once, got {shorten(keys)}")])
+    return folded
+
+
+def _said(error: Exception) -> str:
+    """Return a decoder's message in the form of our own."""
+    text = str(error) or type(error).__name__
+    return (text[:1].lower() + text[1:]).replace("`", "").removesuffix(" - at $")
+
+
+def _present(parts: dict[str, msgspec.Raw], key: str) -> msgspec.Raw | None:
+    """Return a top-level value, None where it is absent or null."""
+    raw = parts.get(key)
+    return None if raw is None or bytes(raw).strip() == b"null" else raw
+
+
+def _tree(raw: msgspec.Raw, path: str, faults: list[Fault]) -> Any:
+    """Return a value as plain objects; None and a fault where it nests too deep."""
+    try:
+        return msgspec.json.decode(raw)
+    except _DECODE_ERRORS as error:
+        faults.append(Fault(path, _said(error)))
+        return None
+
+
+def _read_pod(raw: msgspec.Raw | None, faults: list[Fault]) -> Pod | None:
+    """Return the pod; add what is wrong with it to `faults`."""
+    known = len(faults)
+    tree = None if raw is None else _tree(raw, "Pod", faults)
+    if not isinstance(tree, dict):
+        if len(faults) == known:
+            got = "none" if raw is None else shorten(tree)
+            faults.append(Fault("Pod", f"wanted an object, got {got}"))
+        return None
+    pod, found = convert_with_faults(tree, Pod)
+    faults += [Fault(f"Pod.{fault.path}", fault.message) for fault in found]
+    return pod
+
+
+def _read_names(raw: msgspec.Raw, faults: list[Fault]) -> Sequence[str]:
+    """Return the candidates' names; add what is wrong with them to `faults`."""
+    names = _tree(raw, "NodeNames", faults)
+    if not isinstance(names, list):
+        faults.append(Fault("NodeNames", f"wanted a list, got {shorten(names)}"))
+        return ()
+    faults += [
+        Fault(f"NodeNames[{index}]", f"wanted text, got {shorten(name)}")
+        for index, name in enumerate(names)
+        if not isinstance(name, str)
+    ]
+    return _each_once([name for name in names if isinstance(name, str)])
+
+
+def _read_nodes(raw: msgspec.Raw, faults: list[Fault]) -> dict[str, msgspec.Raw]:
+    """Return the candidates' objects by name; add what is wrong to `faults`."""
+    nodes: dict[str, msgspec.Raw] = {}
+    try:
+        parts = _split(bytes(raw))
+        items = _present(parts, "items")
+        objects = [] if items is None else _ITEMS_DECODER.decode(items)
+    except (WireError, *_DECODE_ERRORS) as error:
+        faults.append(Fault("Nodes", _said(error)))
+        return nodes
+    for index, item in enumerate(objects):
+        try:
+            name = _NAME_DECODER.decode(item).metadata.name
+        except _DECODE_ERRORS as error:
+            faults.append(Fault(f"Nodes.items[{index}]", _said(error)))
+        else:
+            nodes.setdefault(name, item.copy())
+    return nodes
+
+
+def decode_node(raw: msgspec.Raw, name: str) -> Node:
+    """Read the object of a node that is not in the cache; raise `WireError`."""
+    try:
+        return msgspec.json.decode(raw, type=Node)
+    except _DECODE_ERRORS:
+        node, faults = convert_with_faults(msgspec.json.decode(raw), Node)
+        if node is not None and not faults:  # pragma: no cover  decoders disagree
+            return node
+        raise WireError(
+            [Fault(f"Nodes[{name!r}].{fault.path}", fault.message) for fault in faults]
+        ) from None
+
+
+_FILTER_TAIL: Final = b'},"Error":""}'
+_JOINTS: Final[dict[Verdict, bytes]] = {
+    verdict: b":" + msgspec.json.encode(reason.text) + b","
+    for verdict, reason in REASONS.items()
+}
+
+
+def encode_filter_result(
+    quoted: BytesArray, verdicts: Int64Array, nodes: Sequence[msgspec.Raw] | None
+) -> bytes:
+    """Return the answer to a filter call.
+
+    Parameters
+    ----------
+    quoted : object array of bytes, shape (C,)
+        The candidates' names as JSON strings.
+    verdicts : int64 array, shape (C,)
+        Values of `Verdict`.
+    nodes : sequence of msgspec.Raw, length C, or None
+        The candidates' objects, where the request had objects.
+
+    Returns
+    -------
+    bytes
+        ``ExtenderFilterResult``: the form that was sent, an explicit list, both
+        failure maps, no trailing byte.
+    """
+    is_feasible = verdicts == Verdict.FEASIBLE
+    if nodes is None:
+        kept = b",".join(quoted[is_feasible].tolist())
+        head = b'{"Nodes":null,"NodeNames":[' + kept + b'],"FailedNodes":{'
+    else:
+        kept = b",".join(
+            [bytes(nodes[i]) for i in np.flatnonzero(is_feasible).tolist()]
+        )
+        head = (
+            b'{"Nodes":{"metadata":{},"items":['
+            + kept
+            + b']},"NodeNames":null,"FailedNodes":{'
+        )
+    if is_feasible.all():
+        return head + b'},"FailedAndUnresolvableNodes":{' + _FILTER_TAIL
+    shown = shown_verdict(verdicts)
+    joints = np.empty(len(Verdict), dtype=object)
+    for verdict in REASONS:
+        joints[verdict] = _JOINTS[verdict if shown is None else shown]
+    is_resolvable = np.zeros(len(Verdict), dtype=np.bool_)
+    is_resolvable[[v for v, reason in REASONS.items() if reason.is_resolvable]] = True
+    may_resolve = is_resolvable[verdicts]
+    return b"".join(
+        [
+            head,
+            _join_pairs(quoted, joints[verdicts], may_resolve),
+            b'},"FailedAndUnresolvableNodes":{',
+            _join_pairs(quoted, joints[verdicts], ~(may_resolve | is_feasible)),
+            _FILTER_TAIL,
+        ]
+    )
+
+
+def _join_pairs(heads: BytesArray, tails: BytesArray, selected: Any) -> bytes:
+    """Return head and tail of each selected candidate, without the last comma."""
+    # PERF: one join of a flat list; bench/test_verbs.py
+    pairs = np.empty((int(np.count_nonzero(selected)), 2), dtype=object)
+    pairs[:, 0] = heads[selected]
+    pairs[:, 1] = tails[selected]
+    return b"".join(pairs.ravel().tolist())[:-1]
+
+
+def encode_priorities(quoted: BytesArray, priorities: Int64Array) -> bytes:
+    """Return the answer to a prioritize call.
+
+    Parameters
+    ----------
+    quoted : object array of bytes, shape (C,)
+        The candidates' names as JSON strings.
+    priorities : int64 array, shape (C,)
+        Zero or more.
+
+    Returns
+    -------
+    bytes
+        ``HostPriorityList``: a bare array; scores are JSON integers, since one
+        ``7.0`` makes kube-scheduler drop the whole answer.
+    """
+    if len(priorities) == 0:
+        return b"[]"
+    highest = int(priorities.max())
+    joints = np.empty(highest + 1, dtype=object)
+    joints[:] = [b',"Score":%d},{"Host":' % score for score in range(highest + 1)]
+    pairs = np.empty((len(priorities), 2), dtype=object)
+    pairs[:, 0] = quoted
+    pairs[:, 1] = joints[priorities]
+    body = b"".join(pairs.ravel().tolist())
+    return b'[{"Host":' + body.removesuffix(b',{"Host":') + b"]"
+
+
+def quote_name(name: str) -> bytes:
+    """Return a name as a JSON string."""
+    return msgspec.json.encode(name)

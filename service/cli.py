@@ -1,0 +1,94 @@
+"""Entry point and options. The environment is read here only."""
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from service.examples import example_calls
+from service.logs import configure_logs
+from service.runtime import Runtime, check_files
+from service.settings import SettingsError, read_settings
+
+EXIT_FAULTY_INPUT = 2
+EXIT_CANNOT_SERVE = 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(
+        prog="gpu-extender",
+        description="kube-scheduler extender and admission webhook for GPU pods",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="run the service")
+    serve.add_argument("--config", type=Path, required=True, help="configuration file")
+    serve.add_argument(
+        "--examples",
+        action="store_true",
+        help="print addresses and calls to try once it serves",
+    )
+    check = commands.add_parser(
+        "check-config", help="print all faults of a configuration file"
+    )
+    check.add_argument("config", type=Path, help="configuration file")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return the exit status."""
+    options = build_parser().parse_args(argv)
+    if options.command == "serve":
+        return serve(options.config, with_examples=options.examples)
+    return check_config(options.config)
+
+
+def check_config(config: Path) -> int:
+    """Print all faults of a configuration file and of the files it names."""
+    try:
+        check_files(config)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAULTY_INPUT
+    sys.stdout.write(f"{config.name}: no faults\n")
+    return 0
+
+
+def serve(config: Path, *, with_examples: bool) -> int:
+    """Run the service until SIGTERM or SIGINT; a second signal ends the drain."""
+    try:
+        settings = read_settings(config)
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAULTY_INPUT
+    configure_logs(settings.logging.level)
+    stop, hurry = threading.Event(), threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set() or number == signal.SIGINT:
+            hurry.set()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    try:
+        runtime = Runtime(config, settings)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAULTY_INPUT
+    except OSError as error:
+        address = f"{settings.server.host}:{settings.server.port}"
+        sys.stderr.write(f"cannot listen on {address}: {error.strerror}\n")
+        return EXIT_CANNOT_SERVE
+    runtime.start()
+    if with_examples:
+        base = f"http://{settings.server.host}:{runtime.server.port}"
+        sys.stdout.write(example_calls(base, config.parent / "examples"))
+        sys.stdout.flush()
+    stop.wait()
+    runtime.server.drain(hurry)
+    runtime.stop()
+    return 0

@@ -1,0 +1,31 @@
+"""Addresses and calls to try, for whoever has just started the demo."""
+
+from pathlib import Path
+
+from service.app import FILTER_PATH, MUTATE_PATH, PRIORITIZE_PATH
+
+CALLS = (
+    ("filter", FILTER_PATH),
+    ("prioritize", PRIORITIZE_PATH),
+    ("mutate", MUTATE_PATH),
+)
+PAGES = ("/healthz", "/readyz", "/readyz/extender", "/metrics", "/cluster")
+
+
+def example_calls(base: str, folder: Path) -> str:
+    """Return what ``serve --examples`` prints.
+
+    Parameters
+    ----------
+    base : str
+        Scheme, address and port of the service.
+    folder : Path
+        Where ``filter.json``, ``prioritize.json`` and ``mutate.json`` lie.
+    """
+    lines = [f"gpu-extender serves on {base}", ""]
+    lines += [f"  {base}{page}" for page in PAGES]
+    lines += ["", "Try, from another terminal in this folder:", ""]
+    lines += [
+        f"  curl -s -d @{folder / name}.json {base}{path}" for name, path in CALLS
+    ]
+    return "\n".join(lines) + "\n\nCtrl-C stops it.\n"

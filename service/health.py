@@ -1,0 +1,109 @@
+"""Alive, ready, and ready for kube-scheduler."""
+
+import threading
+from collections.abc import Callable, Mapping
+
+import falcon
+
+from cluster.cache import SnapshotCell
+
+
+class Health:
+    """What the probes answer; any thread may call it.
+
+    Parameters
+    ----------
+    cell : SnapshotCell
+    ages : callable
+        Returns seconds since the last contact, by kind of object.
+    stale_after_seconds : float
+        Age from which the extender is not ready.
+    """
+
+    def __init__(
+        self,
+        cell: SnapshotCell,
+        ages: Callable[[], Mapping[str, float]],
+        stale_after_seconds: float,
+    ) -> None:
+        self._cell = cell
+        self._ages = ages
+        self._stale_after_seconds = stale_after_seconds
+        self._draining = threading.Event()
+        self._serving = threading.Event()
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the process is about to stop."""
+        return self._draining.is_set()
+
+    def serve(self) -> None:
+        """Note that the listeners are up."""
+        self._serving.set()
+
+    def drain(self) -> None:
+        """Note that the process is about to stop."""
+        self._draining.set()
+
+    def obstacles(self) -> list[str]:
+        """Return why the process is not ready; empty if it is."""
+        found = []
+        if not self._serving.is_set():
+            found.append("the listeners are not up yet")
+        if self._draining.is_set():
+            found.append("draining")
+        return found
+
+    def extender_obstacles(self) -> list[str]:
+        """Return why the extender is not ready; empty if it is."""
+        found = self.obstacles()
+        if not self._cell.is_synced:
+            found.append("the cluster has not been read yet")
+        found += [
+            f"{kind}: last contact {age:.0f} s ago"
+            for kind, age in sorted(self._ages().items())
+            if age > self._stale_after_seconds
+        ]
+        return found
+
+
+class HealthResource:
+    """``GET /healthz``: the process answers."""
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer ok."""
+        resp.content_type = falcon.MEDIA_TEXT
+        resp.text = "ok"
+
+
+class ReadinessResource:
+    """``GET /readyz`` and ``/readyz/extender``: 503 with the obstacles, or ok."""
+
+    def __init__(self, obstacles: Callable[[], list[str]]) -> None:
+        self._obstacles = obstacles
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer ok or what stands in the way."""
+        found = self._obstacles()
+        resp.content_type = falcon.MEDIA_TEXT
+        resp.text = "; ".join(found) or "ok"
+        if found:
+            resp.status = falcon.HTTP_503
+
+
+class DrainNotice:
+    """Falcon middleware that asks clients to open a new connection while draining."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def process_response(
+        self,
+        _req: falcon.Request,
+        resp: falcon.Response,
+        _resource: object,
+        _req_succeeded: bool,
+    ) -> None:
+        """Close the connection after this answer."""
+        if self._health.is_draining:
+            resp.set_header("Connection", "close")

@@ -1,0 +1,125 @@
+"""Files that are read again when they change; faulty contents change nothing."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedFiles:
+    """Files that are read together.
+
+    Attributes
+    ----------
+    name : str
+        For metrics and logs.
+    paths : tuple of Path
+    load : callable
+        Reads them and puts the result to use; raises `ValueError` or `OSError` with
+        every fault, and then has changed nothing.
+    """
+
+    name: str
+    paths: tuple[Path, ...]
+    load: Callable[[], None]
+
+
+def fingerprint(paths: Sequence[Path]) -> tuple[tuple[int, int, int], ...]:
+    """Return what changes when a file's contents do: identity, time and size."""
+    found = []
+    for path in paths:
+        try:
+            stat = path.stat()
+        except OSError:
+            found.append((0, 0, -1))
+        else:
+            found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    return tuple(found)
+
+
+class ReloadObserver(Protocol):
+    """Told whether the newest contents of a watched file are in use."""
+
+    def __call__(self, name: str, *, is_ok: bool) -> None:
+        """Take the news."""
+        ...
+
+
+class Reloader:
+    """Looks at files at an interval and reads those that changed.
+
+    The constructor reads all of them once, and lets their errors pass.
+
+    Parameters
+    ----------
+    watched : sequence of WatchedFiles
+    interval_seconds : float
+    on_result : ReloadObserver
+    """
+
+    def __init__(
+        self,
+        watched: Sequence[WatchedFiles],
+        interval_seconds: float,
+        on_result: ReloadObserver,
+    ) -> None:
+        self._watched = tuple(watched)
+        self._interval_seconds = interval_seconds
+        self._on_result = on_result
+        # Before reading: what changes meanwhile is read again.
+        self._seen = [fingerprint(item.paths) for item in self._watched]
+        for item in self._watched:
+            item.load()
+            on_result(item.name, is_ok=True)
+        self._looked = time.monotonic()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reload", daemon=True)
+
+    def start(self) -> None:
+        """Start looking."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop looking; returns when the thread has ended."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def age_seconds(self) -> float:
+        """Return how long ago the files were last looked at."""
+        return time.monotonic() - self._looked
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval_seconds):
+            self.look()
+
+    def look(self) -> None:
+        """Read what has changed since the last look."""
+        for position, item in enumerate(self._watched):
+            now = fingerprint(item.paths)
+            if now != self._seen[position]:
+                self._seen[position] = now
+                self._on_result(item.name, is_ok=self._is_read(item))
+        self._looked = time.monotonic()
+
+    def _is_read(self, item: WatchedFiles) -> bool:
+        """Read the files and say whether their contents are in use."""
+        try:
+            item.load()
+        except (ValueError, OSError) as error:
+            logger.warning(
+                "file refused, the last good contents stay in use",
+                extra={"fields": {"file": item.name, "faults": str(error)}},
+            )
+            return False
+        except Exception:
+            logger.exception("file could not be read")
+            return False
+        logger.info("file reloaded", extra={"fields": {"file": item.name}})
+        return True
