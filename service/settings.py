@@ -68,6 +68,36 @@ class ServerSettings(SettingsModel):
     )
 
 
+class WebhookSettings(SettingsModel):
+    """Where and how the HTTPS listener of the webhook listens."""
+
+    certificate_file: str | None = pydantic.Field(
+        default=None,
+        description="PEM file with the server's certificate, relative to this file;"
+        " read again when it changes. Without one there is no HTTPS listener, and"
+        " `/mutate` is served on the HTTP listener only.",
+    )
+    key_file: str | None = pydantic.Field(
+        default=None, description="PEM file with the certificate's private key."
+    )
+    host: str = pydantic.Field(
+        default="0.0.0.0",  # noqa: S104  the API server calls the pod's address
+        description="Address to listen on.",
+    )
+    port: Annotated[int, pydantic.Field(ge=0, le=65_535)] = pydantic.Field(
+        default=8443, description="Port to listen on; 0 takes a free one."
+    )
+    threads: Annotated[int, pydantic.Field(ge=1, le=256)] = pydantic.Field(
+        default=8, description="Reviews that are worked on at the same time."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _certificate_and_key(self) -> "WebhookSettings":
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("wanted certificateFile and keyFile together, got one")
+        return self
+
+
 class ClusterSettings(SettingsModel):
     """Where nodes and pods are read from."""
 
@@ -231,6 +261,7 @@ class Settings(SettingsModel):
     """The configuration file."""
 
     server: ServerSettings = ServerSettings()
+    webhook: WebhookSettings = WebhookSettings()
     cluster: ClusterSettings = pydantic.Field(
         default=ClusterSettings(), description="Where the cluster is read from."
     )
