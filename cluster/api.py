@@ -21,7 +21,7 @@ from kubernetes.client.rest import RESTClientObject
 from urllib3.connection import HTTPConnection
 from urllib3.util import Timeout
 
-from cluster.source import ApiError
+from cluster.source import GONE, ApiError
 from scoring.resources import shorten
 
 USER_AGENT: Final = "gpu-extender"
@@ -130,8 +130,9 @@ class _Session:
             except Exception as error:  # a plugin's fault can be of any type
                 message = f"credentials: {shorten(str(error))}"
                 raise ApiError(message, reason="credentials") from error
-        for setting in settings.values():
-            headers["Authorization"] = str(setting["value"])
+        token = settings.get("BearerToken")
+        if token is not None:
+            headers["Authorization"] = str(token["value"])
         return headers
 
 
@@ -241,7 +242,7 @@ def _error_of(response: urllib3.BaseHTTPResponse) -> ApiError:
     response.close()
     return ApiError(
         shorten(message, 300),
-        reason=f"http_{response.status}",
+        reason="expired" if response.status == GONE else f"http_{response.status}",
         status=response.status,
         retry_after_seconds=_retry_after(response.headers.get("Retry-After", "")),
     )

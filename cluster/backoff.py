@@ -20,11 +20,13 @@ UNREACHABLE_REASONS: Final = frozenset({"unreachable", "silent", "closed"})
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Time, chance and waiting; tests pass their own.
+class Pace:
+    """Page size, time, chance and waiting; tests pass their own.
 
     Attributes
     ----------
+    page_size : int
+        Objects asked for at a time.
     monotonic : callable
         Seconds on a clock that never goes back.
     wait : callable
@@ -32,6 +34,7 @@ class Timing:
     rng : random.Random
     """
 
+    page_size: int = 500
     monotonic: Callable[[], float] = time.monotonic
     wait: Callable[[threading.Event, float], bool] = threading.Event.wait
     rng: random.Random = field(default_factory=random.Random)
@@ -45,8 +48,8 @@ class Backoff:
     failed for a minute: a watch that breaks soon after each list must not look healthy.
     """
 
-    def __init__(self, timing: Timing) -> None:
-        self._timing = timing
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
         # reason -> failures so far
         self._streaks: Counter[str] = Counter()
         self._quiet_from = 0.0
@@ -57,16 +60,14 @@ class Backoff:
         Half of the delay is random, lest all clients of a restarted server come
         back together. A Retry-After is a lower bound.
         """
-        now = self._timing.monotonic()
+        now = self._pace.monotonic()
         if now - self._quiet_from > RESET_AFTER_SECONDS:
             self._streaks.clear()
-        cap = (
-            UNREACHABLE_CAP_SECONDS if reason in UNREACHABLE_REASONS else CAP_SECONDS
-        )
+        cap = UNREACHABLE_CAP_SECONDS if reason in UNREACHABLE_REASONS else CAP_SECONDS
         doublings = min(self._streaks[reason], 16)  # far beyond every cap
         self._streaks[reason] += 1
         full = min(FIRST_DELAY_SECONDS * FACTOR**doublings, cap)
-        delay = full * self._timing.rng.uniform(0.5, 1.0)
+        delay = full * self._pace.rng.uniform(0.5, 1.0)
         delay += min(retry_after_seconds, RETRY_AFTER_CAP_SECONDS)
         self._quiet_from = now + delay
         return delay

@@ -4,7 +4,6 @@ A fault never hides the rest of an object: what is wrong is left out and named, 
 is right is decoded. Who calls decides what a fault means.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +21,7 @@ from cluster.objects import (
     PodConstraints,
     PodRecord,
 )
+from cluster.pruning import Pruner
 from scoring.objects import Request
 from scoring.pod_request import effective_request, read_amounts
 from scoring.resources import PODS, QuantityError, ResourceScope, shorten
@@ -31,8 +31,6 @@ TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 MAX_FAULTS: Final = 50
 
 _Object = TypeVar("_Object")
-_PATH: Final = re.compile(r"\A(.*) - at `\$?(.*)`\Z", re.DOTALL)
-_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,53 +106,18 @@ def convert_with_faults(
         The object, None if too little is left of it, and the faults.
     """
     faults: list[Fault] = []
+    pruner = Pruner(tree)
     while len(faults) < MAX_FAULTS:
         try:
             return msgspec.convert(tree, kind), faults
         except msgspec.ValidationError as error:
-            match = _PATH.match(str(error))
-            message, path = match.groups() if match else (str(error), "")
-            pruned = _prune(tree, path, message)
-            faults.extend(pruned)
-            if not pruned:
-                faults.append(Fault(path.lstrip(".") or "object", _lower(message)))
-                return None, faults
+            told, is_pruned = pruner.prune(str(error))
+            faults.extend(
+                Fault(path.lstrip(".") or "object", said) for path, said in told
+            )
+            if not is_pruned:
+                break
     return None, faults
-
-
-def _prune(tree: Any, path: str, message: str) -> list[Fault]:
-    """Take the value at `path` out of `tree`; return what was said of it."""
-    steps: list[str | int] = [
-        name or (index if index == "..." else int(index))
-        for name, index in _STEP.findall(path)
-    ]
-    if not steps or "required field" in message:
-        return []
-    parent: Any = tree
-    for step in steps[:-1]:
-        parent = parent[step]
-    last = steps[-1]
-    if last == "...":  # a mapping of text to text; its path does not say which key
-        keys = [
-            key
-            for key, value in parent.items()
-            if not (isinstance(key, str) and isinstance(value, str))
-        ]
-        where = path.removesuffix("[...]").lstrip(".")
-        faults = [
-            Fault(f"{where}[{key!r}]", f"wanted text, got {shorten(parent.pop(key))}")
-            for key in keys
-        ]
-    else:
-        value = parent.pop(last)
-        said = _lower(message).replace("expected", "wanted", 1)
-        faults = [Fault(path.lstrip("."), f"{said}: {shorten(value)}")]
-    return faults
-
-
-def _lower(message: str) -> str:
-    """Return a library's message in the form of our own."""
-    return (message[:1].lower() + message[1:]).replace("`", "")
 
 
 @lru_cache(maxsize=65536)
@@ -165,7 +128,10 @@ def shared(request: Request) -> Request:
 
 def parse_time(text: str) -> float:
     """Return an RFC 3339 time in seconds since the epoch; raise `ValueError`."""
-    return datetime.fromisoformat(text).timestamp()
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:  # it would be read in the time zone of this machine
+        raise ValueError(f"time: wanted an offset from UTC, got {shorten(text)}")
+    return moment.timestamp()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,19 @@ One file or several; one object, a list or several documents in each.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import yaml
+from yaml.constructor import ConstructorError
 
 from cluster.decode import Fault, RecordBuilder, convert_with_faults
 from cluster.ledger import Change, DeviceClassesListed, NodesListed, PodsListed
 from cluster.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
+from scoring.resources import shorten
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +25,31 @@ LARGE_YAML_BYTES: Final = 20_000_000
 MAX_SHOWN_FAULTS: Final = 100
 
 
+# A plain time is text in JSON, and so is a plain ``=``, for which PyYAML has no
+# constructor although it gives it a tag of its own (yaml/pyyaml#89).
+_TEXT_TAGS: Final = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
+_JSON_TAGS: Final = ("null", "bool", "int", "float", "str", "seq", "map")
+
+
 class _Loader(yaml.CSafeLoader):
-    """YAML without timestamps, which JSON has not and Kubernetes sends as text."""
+    """YAML that gives what JSON can give, and nothing else."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Construct one value; PyYAML lets faults of scalars through as they come."""
+        try:
+            return super().construct_object(node, deep)
+        except (LookupError, ValueError) as error:
+            said = f"wanted {node.tag.rpartition(':')[2]}, got {shorten(node.value)}"
+            raise ConstructorError(None, None, said, node.start_mark) from error
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
+    first: [pair for pair in pairs if pair[0] not in _TEXT_TAGS]
     for first, pairs in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.yaml_constructors = {
+    tag: yaml.CSafeLoader.yaml_constructors[tag]
+    for tag in (None, *(f"tag:yaml.org,2002:{name}" for name in _JSON_TAGS))
 }
 
 
@@ -82,9 +102,14 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
     for path in paths:
         try:
             documents = _read_documents(path)
-        except (OSError, ValueError, yaml.YAMLError) as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             contents.faults.append(Fault(str(path), _one_line(error)))
             continue
+        if not documents:
+            # A file that is just being written, or a command that failed into it.
+            contents.faults.append(
+                Fault(str(path), "wanted objects, got an empty file")
+            )
         for where, item, kind in _items(documents):
             _add(contents, f"{path.name}: {where}", item, kind, builder)
     if not contents.faults and not contents.nodes and not contents.pods:
@@ -109,7 +134,8 @@ def _read_documents(path: Path) -> list[Any]:
             "large YAML dump read",
             extra={"fields": {"path": str(path), "bytes": len(data), "better": "json"}},
         )
-    return list(yaml.load_all(data, Loader=_Loader))
+    documents = yaml.load_all(data, Loader=_Loader)
+    return [document for document in documents if document is not None]
 
 
 def _one_line(error: Exception) -> str:
@@ -121,8 +147,6 @@ def _items(documents: Sequence[Any]) -> Iterator[tuple[str, Any, str]]:
     """Yield path, tree and kind of each object of the documents of a file."""
     for number, document in enumerate(documents):
         where = f"document {number + 1}" if len(documents) > 1 else ""
-        if document is None:
-            continue
         if not isinstance(document, dict):
             yield where or "file", document, ""
             continue
@@ -133,7 +157,7 @@ def _items(documents: Sequence[Any]) -> Iterator[tuple[str, Any, str]]:
             yield where or "object", document, kind
             continue
         if not isinstance(items, list):
-            yield f"{where} items".strip(), items, ""
+            yield f"{where} items".strip(), items, "List"
             continue
         for index, item in enumerate(items):
             own = item.get("kind") if isinstance(item, dict) else None
@@ -148,23 +172,24 @@ def _add(
     contents: _Contents, where: str, tree: Any, kind: str, builder: RecordBuilder
 ) -> None:
     """Add one object; its faults go to `contents.faults`."""
-    if not isinstance(tree, dict):
-        contents.faults.append(
-            Fault(where, f"wanted an object, got {type(tree).__name__}")
-        )
+    if not isinstance(tree, dict) or kind == "List":
+        wanted = "a list" if kind == "List" else "an object"
+        contents.faults.append(Fault(where, f"wanted {wanted}, got {shorten(tree)}"))
         return
     faults: list[Fault] = []
     if kind == "Node":
         node, faults = convert_with_faults(tree, Node)
         if node is not None:
             record, more = builder.node_record(node)
-            faults += more + _duplicate(record.name, contents.nodes, "metadata.name")
+            faults += more + _missing_name(record.name)
+            faults += _duplicate(record.name, contents.nodes, "metadata.name")
             contents.nodes[record.name] = record
     elif kind == "Pod":
         pod, faults = convert_with_faults(tree, Pod)
         if pod is not None:
             held, more = builder.pod_record(pod)
-            faults += more + _duplicate(held.uid, contents.pods, "metadata.uid")
+            faults += more + _missing_name(held.name)
+            faults += _duplicate(held.uid, contents.pods, "metadata.uid")
             contents.pods[held.uid] = held
     elif kind == "DeviceClass":
         device_class, faults = convert_with_faults(tree, DeviceClass)
@@ -173,16 +198,22 @@ def _add(
                 device_class.spec.extended_resource_name
             )
     elif not kind:
-        faults = [Fault("kind", f"wanted text, got {tree.get('kind')!r}")]
+        faults = [Fault("kind", f"wanted text, got {shorten(tree.get('kind'))}")]
     contents.faults.extend(
-        Fault(f"{where}.{fault.path}", fault.message) for fault in faults
+        Fault(
+            where + ("" if fault.path.startswith("[") else ".") + fault.path,
+            fault.message,
+        )
+        for fault in faults
     )
 
 
-def _duplicate(key: str, seen: dict[str, Any], path: str) -> list[Fault]:
-    """Return the fault of a missing or repeated identity, if there is one."""
-    if not key.strip("/"):
-        return [Fault(path, "wanted text, got none")]
-    if key in seen:
-        return [Fault(path, f"wanted each once, got {key!r} again")]
-    return []
+def _missing_name(name: str) -> list[Fault]:
+    """Return the fault of an object without a name, if it is one."""
+    return [] if name else [Fault("metadata.name", "wanted text, got none")]
+
+
+def _duplicate(key: str, seen: Mapping[str, Any], path: str) -> list[Fault]:
+    """Return the fault of a repeated identity, if it is one."""
+    is_repeated = bool(key.strip("/")) and key in seen
+    return [Fault(path, f"wanted each once, got {key!r} again")] if is_repeated else []

@@ -33,9 +33,16 @@ MAX_OVERLAY: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """A node was added or changed."""
+    """A node was added or changed.
+
+    Attributes
+    ----------
+    is_partial : bool
+        Whether a part of it did not decode; a record kept before then stays.
+    """
 
     record: NodeRecord
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +54,24 @@ class NodeGone:
 
 @dataclass(frozen=True, slots=True)
 class NodesListed:
-    """A complete list: it replaces, it does not merge."""
+    """A complete list: it replaces, it does not merge.
+
+    Attributes
+    ----------
+    partial : frozenset of str
+        Names of nodes of which a part did not decode; records kept before stay.
+    """
 
     records: tuple[NodeRecord, ...]
+    partial: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """A pod was added or changed."""
+    """A pod was added or changed; `is_partial` as in `NodeSeen`."""
 
     record: PodRecord
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +83,10 @@ class PodGone:
 
 @dataclass(frozen=True, slots=True)
 class PodsListed:
-    """A complete list: it replaces, it does not merge."""
+    """A complete list, as `NodesListed`; `partial` holds UIDs."""
 
     records: tuple[PodRecord, ...]
+    partial: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +177,7 @@ class Ledger:
         self._has_pods = False
         self._dirty: set[str] = set()
         self._is_layout_stale = True
+        self._has_changes = True
         # resource -> row of the last snapshot
         self._rows: dict[str, int] = {}
         self._last: Snapshot | None = None
@@ -169,6 +186,11 @@ class Ledger:
     def is_synced(self) -> bool:
         """Whether nodes and pods have both been listed and counted."""
         return self._has_nodes and self._has_pods
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a snapshot built now would differ from the last one."""
+        return self._has_changes
 
     def counts(self) -> dict[str, int]:
         """Return how many objects are held, by kind."""
@@ -185,50 +207,60 @@ class Ledger:
     def apply(self, change: Change) -> None:
         """Apply one change."""
         match change:
-            case PodSeen(record):
-                self._apply_pod(record)
+            case PodSeen(record, is_partial):
+                self._apply_pod(record, is_partial=is_partial)
             case PodGone(uid):
                 self._remove_pod(uid)
-            case NodeSeen(record):
-                self._apply_node(record)
+            case NodeSeen(record, is_partial):
+                self._apply_node(record, is_partial=is_partial)
             case NodeGone(name):
                 self._remove_node(name)
-            case NodesListed(records):
-                self._replace_nodes(records)
-            case PodsListed(records):
-                self._replace_pods(records)
+            case NodesListed(records, partial):
+                self._replace_nodes(records, partial)
+            case PodsListed(records, partial):
+                self._replace_pods(records, partial)
             case DeviceClassesListed(resources):
+                self._has_changes |= resources != self._device_class_resources
                 self._device_class_resources = resources
 
-    def _replace_nodes(self, records: tuple[NodeRecord, ...]) -> None:
+    def _replace_nodes(
+        self, records: tuple[NodeRecord, ...], partial: frozenset[str]
+    ) -> None:
         for name in self._nodes.keys() - {record.name for record in records}:
             self._remove_node(name)
         for record in records:
-            self._apply_node(record)
+            self._apply_node(record, is_partial=record.name in partial)
         self._has_nodes = True
 
-    def _replace_pods(self, records: tuple[PodRecord, ...]) -> None:
+    def _replace_pods(
+        self, records: tuple[PodRecord, ...], partial: frozenset[str]
+    ) -> None:
         for uid in self._pods.keys() - {record.uid for record in records}:
             self._remove_pod(uid)
         for record in records:
-            self._apply_pod(record)
+            self._apply_pod(record, is_partial=record.uid in partial)
         self._has_pods = True
 
-    def _apply_node(self, record: NodeRecord) -> None:
-        if record.name not in self._nodes or not (
-            _resources_of(record) <= self._rows.keys()
-        ):
+    def _apply_node(self, record: NodeRecord, *, is_partial: bool) -> None:
+        previous = self._nodes.get(record.name)
+        if previous is not None and (is_partial or previous == record):
+            return
+        if previous is None or not _resources_of(record) <= self._rows.keys():
             self._is_layout_stale = True
         self._nodes[record.name] = record
         self._dirty.add(record.name)
+        self._has_changes = True
 
     def _remove_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
             self._is_layout_stale = True
+            self._has_changes = True
 
-    def _apply_pod(self, record: PodRecord) -> None:
+    def _apply_pod(self, record: PodRecord, *, is_partial: bool) -> None:
         """Take the pod's old share out before its new one goes in."""
         previous = self._pods.get(record.uid)
+        if previous is not None and (is_partial or previous == record):
+            return  # most events change nothing that we keep
         if previous is not None:
             self._count(previous, -1)
         elif self._has_pods and record.is_managed and not record.is_terminal:
@@ -258,6 +290,7 @@ class Ledger:
         """Add (+1) or take out (-1) what a pod holds, or that it is pending."""
         if record.is_terminal:
             return
+        self._has_changes = True
         if not record.node_name:
             if record.is_managed and sign > 0:
                 self._pending[record.uid] = record
@@ -285,6 +318,7 @@ class Ledger:
             snapshot = self._build_upon(last)
         self._dirty.clear()
         self._is_layout_stale = False
+        self._has_changes = False
         self._last = snapshot
         return snapshot
 

@@ -1,9 +1,9 @@
 """What a reflector asks of an API server, and how that fails."""
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
-GONE = 410
+GONE: Final = 410
 
 
 class ApiError(RuntimeError):

@@ -63,7 +63,7 @@ class LedgerWriter:
             for changes in batch:
                 for change in changes or ():
                     self._guard(partial(self._ledger.apply, change))
-            if self._ledger.is_synced:
+            if self._ledger.is_synced and self._ledger.has_changes:
                 self._guard(self._publish)
 
     def _publish(self) -> None:

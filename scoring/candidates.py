@@ -95,6 +95,22 @@ class Candidates:
     linked: BoolArray
     nominated: BoolArray
 
+    def only(self, selected: BoolArray) -> "Candidates":
+        """Return the selected candidates, bool array of shape (C,), in their order."""
+        return Candidates(
+            known=self.known[selected],
+            columns=self.columns[selected],
+            allocatable=self.allocatable[:, selected],
+            requested=self.requested[:, selected],
+            offered=self.offered[:, selected],
+            claimed=self.claimed[:, selected],
+            faulted=self.faulted[selected],
+            type_codes=self.type_codes[selected],
+            type_names=self.type_names,
+            linked=self.linked[selected],
+            nominated=self.nominated[selected],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LabelKeys:
@@ -136,7 +152,7 @@ def take_candidates(
     known = found >= 0
     if not snapshot.nodes.names:  # nothing to take columns from
         return _nothing_known(known, len(ask.request))
-    columns = np.where(known, found, 0)
+    columns = np.maximum(found, 0)
     tables = _take_tables(snapshot, columns, ask)
     allocatable, requested, offered = tables
     if ask.uid:
@@ -159,7 +175,7 @@ def take_candidates(
         claimed=claimed,
         faulted=snapshot.faulted.take(columns),
         type_codes=(
-            np.zeros(count, dtype=np.int64) if kind is None else kind.codes[columns]
+            np.zeros(count, dtype=np.int64) if kind is None else kind.codes.take(columns)
         ),
         type_names=("", *kind.code_of) if kind is not None else ("",),
         linked=(
@@ -182,10 +198,14 @@ def _take_tables(
     for row, (resource, _) in enumerate(ask.request):
         source = snapshot.row_of(resource)
         if source is not None:
-            # PERF: `take` of a contiguous row; bench/test_kernels.py
-            snapshot.allocatable[source].take(columns, out=allocatable[row])
-            snapshot.requested[source].take(columns, out=requested[row])
-            snapshot.offered[source].take(columns, out=offered[row])
+            # PERF: `take` of a contiguous row, and "clip" since numpy writes to a
+            # buffer first where it has to check the columns; bench/test_kernels.py
+            for table, taken in (
+                (snapshot.allocatable, allocatable),
+                (snapshot.requested, requested),
+                (snapshot.offered, offered),
+            ):
+                table[source].take(columns, out=taken[row], mode="clip")
     return allocatable, requested, offered
 
 

@@ -28,6 +28,10 @@ class Verdict(IntEnum):
     INSUFFICIENT = 7
 
 
+# PERF: numpy looks an enum over before it takes it for a number; bench/test_kernels.py
+FEASIBLE: Final = int(Verdict.FEASIBLE)
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """What kube-scheduler is told of a refused node.
@@ -73,7 +77,7 @@ class Feasibility:
     @property
     def feasible(self) -> BoolArray:
         """True for the candidates that pass, bool array of shape (C,)."""
-        feasible: BoolArray = self.verdicts == Verdict.FEASIBLE
+        feasible: BoolArray = self.verdicts == FEASIBLE
         return feasible
 
 
@@ -103,27 +107,34 @@ def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibilit
         return Feasibility(np.zeros(count, dtype=np.int64), 0)
     needed = _needed(ask)
     counted = ~candidates.claimed
-    is_short = short_of(candidates, ask).any(axis=0) & ~candidates.nominated
-    whole = np.array([is_whole_card(name) for name, _ in ask.request])
-    no_card = (~candidates.offered & whole[:, np.newaxis]).any(axis=0)
+    lacking = ~candidates.offered
+    is_short = _in_any_row(short_of(candidates, ask)) & ~candidates.nominated
+    whole = np.array([[is_whole_card(name)] for name, _ in ask.request])
     # All cards of a kind are sick: capacity is there, allocatable is not.
-    is_sick = ((candidates.allocatable == 0) & counted).any(axis=0)
+    is_sick = _in_any_row((candidates.allocatable == 0) & counted)
     checks = [
         (Verdict.UNKNOWN_NODE, ~candidates.known),
-        (Verdict.NO_GPU, no_card),
-        (Verdict.NO_SUCH_RESOURCE, ~candidates.offered.all(axis=0)),
+        (Verdict.NO_GPU, _in_any_row(lacking & whole)),
+        (Verdict.NO_SUCH_RESOURCE, _in_any_row(lacking)),
         (Verdict.NOT_READY, candidates.faulted | is_sick),
-        (Verdict.TOO_FEW, ((candidates.allocatable < needed) & counted).any(axis=0)),
+        (Verdict.TOO_FEW, _in_any_row((candidates.allocatable < needed) & counted)),
     ]
     if ask.accelerator is not None:
         checks.append((Verdict.WRONG_TYPE, ~_matching_type(candidates, ask)))
     if is_enforcing:
         checks.append((Verdict.INSUFFICIENT, is_short))
-    verdicts = np.full(count, Verdict.FEASIBLE, dtype=np.int64)
+    verdicts = np.zeros(count, dtype=np.int64)
     for verdict, failed in reversed(checks):  # the first check has the last word
-        verdicts[failed] = verdict
-    disagreements = int(np.count_nonzero(is_short & (verdicts == Verdict.FEASIBLE)))
+        verdicts[failed] = int(verdict)
+    disagreements = int(np.count_nonzero(is_short & (verdicts == FEASIBLE)))
     return Feasibility(verdicts, disagreements)
+
+
+def _in_any_row(table: BoolArray) -> BoolArray:
+    """Return where a table of shape (Q, C) is True in any row, shape (C,)."""
+    # PERF: nearly every pod asks for one resource; bench/test_kernels.py
+    in_any: BoolArray = table[0] if len(table) == 1 else table.any(axis=0)
+    return in_any
 
 
 def _needed(ask: Ask) -> Int64Array:
@@ -153,9 +164,10 @@ def counted_as_full(candidates: Candidates, ask: Ask) -> Candidates:
 
 def _matching_type(candidates: Candidates, ask: Ask) -> BoolArray:
     """Return where the node's ``accelerator`` label is exactly the one asked."""
-    asked = ask.accelerator or ""
-    code = candidates.type_names.index(asked) if asked in candidates.type_names else -1
-    return candidates.type_codes == code if asked else candidates.type_codes < 0
+    labelled = candidates.type_names[1:]  # entry 0 stands for nodes without the label
+    code = labelled.index(ask.accelerator) + 1 if ask.accelerator in labelled else -1
+    is_match: BoolArray = candidates.type_codes == code
+    return is_match
 
 
 def shown_verdict(verdicts: Int64Array) -> Verdict | None:

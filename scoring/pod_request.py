@@ -43,7 +43,8 @@ def effective_request(
     (init containers with ``restartPolicy: Always``) add up; an ordinary init container
     needs its own share beside the sidecars listed before it; the larger of both
     counts, plus overhead. Pod-level resources replace the total of cpu, memory and
-    huge pages only. A limit without a request is a request.
+    huge pages only. A limit without a request is a request; at pod level only where no
+    container asks, as ``pkg/apis/core/v1/defaults.go`` fills them in.
     """
     running: dict[str, int] = {}
     for index, container in enumerate(spec.containers or ()):
@@ -66,14 +67,7 @@ def effective_request(
     for name, amount in starting.items():
         running[name] = max(running.get(name, 0), amount)
     if spec.resources is not None:
-        pod_level = container_amounts(
-            spec.resources, "spec.resources", wanted, on_fault
-        )
-        running.update(
-            (name, amount)
-            for name, amount in pod_level.items()
-            if name in POD_LEVEL_RESOURCES or name.startswith(POD_LEVEL_PREFIX)
-        )
+        _replace_by_pod_level(running, spec.resources, wanted, on_fault)
     if spec.overhead:
         _add(running, read_amounts(spec.overhead, "spec.overhead", wanted, on_fault))
     return tuple(
@@ -83,6 +77,31 @@ def effective_request(
             if amount > 0
         )
     )
+
+
+def _replace_by_pod_level(
+    total: dict[str, int],
+    resources: ResourceMaps,
+    wanted: Callable[[str], bool],
+    on_fault: RequestFault,
+) -> None:
+    """Put what a pod asks as a whole in place of its containers' total."""
+    path = "spec.resources"
+    limits = read_amounts(resources.limits or {}, f"{path}.limits", wanted, on_fault)
+    for name, amount in limits.items():
+        if _is_pod_level(name):
+            total.setdefault(name, amount)
+    requests = read_amounts(
+        resources.requests or {}, f"{path}.requests", wanted, on_fault
+    )
+    total.update(
+        {name: amount for name, amount in requests.items() if _is_pod_level(name)}
+    )
+
+
+def _is_pod_level(name: str) -> bool:
+    """Say whether ``spec.resources`` may set the resource."""
+    return name in POD_LEVEL_RESOURCES or name.startswith(POD_LEVEL_PREFIX)
 
 
 def container_amounts(

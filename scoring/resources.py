@@ -5,6 +5,7 @@ piece for everything else.
 """
 
 import re
+import reprlib
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -23,6 +24,7 @@ _DECIMAL: Final = {
 _QUANTITY: Final = re.compile(
     r"([+-]?)(\d*)(?:\.(\d*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+|)", re.ASCII
 )
+_MAX_SHOWN_BITS: Final = 256
 # Any magnitude outside these powers of ten is the cap, or less than one base unit.
 _MAGNITUDE_LIMIT: Final = 60
 
@@ -45,9 +47,31 @@ class QuantityError(ValueError):
 
 
 def shorten(value: object, limit: int = 80) -> str:
-    """Return ``repr(value)``, cut to about `limit` characters for a message."""
-    text = repr(value[: limit + 1] if isinstance(value, str) else value)
+    """Return ``repr(value)``, cut to about `limit` characters for a message.
+
+    Whatever the value, this is quick and raises nothing: lists and mappings are cut
+    before they are printed, and of a very long whole number the length is told.
+    """
+    text = repr(value[: limit + 1]) if isinstance(value, str) else _BRIEF.repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+class _Brief(reprlib.Repr):
+    """Prints the beginning of a value, however large it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxlist = self.maxtuple = self.maxset = self.maxdict = 8
+        self.maxstring = self.maxother = 80
+
+    def repr_int(self, x: int, _level: int) -> str:
+        """Print a whole number of up to 80 digits, else its length."""
+        bits = x.bit_length()
+        return repr(x) if bits <= _MAX_SHOWN_BITS else f"a number of {bits} bits"
+
+
+_BRIEF: Final = _Brief()
 
 
 def exact_quantity(text: str) -> Fraction:
@@ -98,10 +122,12 @@ def exact_quantity(text: str) -> Fraction:
         return _bounded(digits, power) * factor
     if suffix in _DECIMAL:
         return _bounded(digits, power + _DECIMAL[suffix])
-    exponent = suffix[1:]
-    if len(exponent) > len("-999999"):  # far outside every limit already
-        return _outside(is_large="-" not in exponent)
-    return _bounded(digits, power + int(exponent))
+    exponent = suffix[1:].lstrip("+-").lstrip("0")
+    is_small = suffix[1] == "-"
+    if len(exponent) > len("999999"):  # far outside every limit already
+        return _outside(is_large=not is_small)
+    shift = int(exponent or "0")
+    return _bounded(digits, power - shift if is_small else power + shift)
 
 
 def _outside(*, is_large: bool) -> Fraction:
@@ -160,6 +186,8 @@ def parse_amount(resource: str, value: object) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise QuantityError(shorten(value), "neither text nor a number")
+    if isinstance(value, int):  # Python refuses to print a very long one
+        value = max(-MAX_QUANTITY, min(value, MAX_QUANTITY))
     text = value if isinstance(value, str) else repr(value)
     return parse_quantity(text, scale=scale_of(resource))
 

@@ -50,7 +50,9 @@ def build_node_index(names: tuple[str, ...]) -> NodeIndex:
     quoted = np.empty(len(names), dtype=object)
     quoted[:] = [json.dumps(name).encode() for name in names]
     quoted.setflags(write=False)
-    return NodeIndex(names, MappingProxyType(column_of), quoted)
+    # PERF: behind a MappingProxyType each look-up takes twice as long, and a call
+    # makes thousands; bench/test_kernels.py
+    return NodeIndex(names, column_of, quoted)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

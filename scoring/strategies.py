@@ -68,7 +68,7 @@ def target_utilization(
     u = np.minimum(candidates.requested[row] / np.maximum(total, 1), 1.0)
     low, high = options.target_low, options.target_high
     rising = u * 100.0 / low
-    falling = (1.0 - u) * 100.0 / round(1.0 - high, 12)
+    falling = (1.0 - u) * 100.0 / max(round(1.0 - high, 12), 1e-12)
     scores = np.where(u < low, rising, np.where(u <= high, MAX_NODE_SCORE, falling))
     scores[total == 0] = 0.0
     scores[candidates.claimed[row]] = NEUTRAL_SCORE
@@ -88,13 +88,14 @@ def type_match(candidates: Candidates, ask: Ask, options: ScoreOptions) -> Float
         return np.full(len(candidates.known), NOTHING_ASKED_SCORE)
     accepted = options.compatible_types.get(ask.accelerator, frozenset())
     score_of_code = np.array(
-        [
+        [0.0]  # entry 0 stands for nodes without the label
+        + [
             MAX_NODE_SCORE
-            if name and name == ask.accelerator
+            if name == ask.accelerator
             else COMPATIBLE_SCORE
             if name in accepted
             else 0.0
-            for name in candidates.type_names
+            for name in candidates.type_names[1:]
         ]
     )
     return score_of_code[candidates.type_codes]

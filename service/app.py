@@ -1,7 +1,7 @@
 """`create_app`: all routes over their collaborators; it reads nothing itself."""
 
 import logging
-import uuid
+import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -14,8 +14,12 @@ from extender.http import (
     reject_malformed,
     reject_unsynced,
 )
+from extender.memo import Memo
 from extender.verbs import VerbOptions
 from extender.wire import WireError
+from injector.http import MutateResource, is_under_review
+from injector.http import reject_malformed as reject_malformed_review
+from injector.review import ReviewError
 from service.cluster_page import ClusterResource
 from service.health import DrainNotice, Health, HealthResource, ReadinessResource
 from service.logs import REQUEST_ID
@@ -26,6 +30,8 @@ logger = logging.getLogger(__name__)
 FILTER_PATH: Final = "/scheduler/filter"
 PRIORITIZE_PATH: Final = "/scheduler/prioritize"
 MUTATE_PATH: Final = "/mutate"
+# Two objects of 3 MiB, etcd's and the API server's limit, and some room.
+MAX_REVIEW_BYTES: Final = 7 * 2**20
 # path -> label of the metrics
 VERB_OF_PATH: Final = {
     FILTER_PATH: "filter",
@@ -39,25 +45,45 @@ class RequestIds:
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Take the caller's id, or make one."""
-        REQUEST_ID.set(req.get_header("X-Request-Id") or uuid.uuid4().hex[:12])
+        REQUEST_ID.set(req.get_header("X-Request-Id") or secrets.token_hex(6))
 
 
-def answer_fault(
-    _req: falcon.Request,
-    _resp: falcon.Response,
-    error: Exception,
-    _params: dict[str, object],
-) -> None:
-    """Turn a fault of our own into 500, with a traceback in the log."""
-    logger.error("request failed", exc_info=error)
-    raise falcon.HTTPInternalServerError(
-        description="a fault of gpu-extender"
-    ) from error
+class ReviewLimit:
+    """Falcon middleware that refuses a review larger than any real one."""
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Answer 413 by the length alone."""
+        if req.path == MUTATE_PATH and (req.content_length or 0) > MAX_REVIEW_BYTES:
+            raise falcon.HTTPContentTooLarge
+
+
+class LastHandler:
+    """Falcon's handler of whatever no other one takes: a fault of our own."""
+
+    def __init__(self, webhook: MutateResource) -> None:
+        self._webhook = webhook
+
+    def __call__(
+        self,
+        req: falcon.Request,
+        resp: falcon.Response,
+        error: Exception,
+        params: dict[str, object],
+    ) -> None:
+        """Answer a review with its own UID, anything else with 500, and log it."""
+        if is_under_review(req):
+            self._webhook.answer_fault(req, resp, error, params)
+            return
+        logger.error("request failed", exc_info=error)
+        raise falcon.HTTPInternalServerError(
+            description="a fault of gpu-extender"
+        ) from error
 
 
 def create_app(
     cell: SnapshotCell,
     options: Callable[[], VerbOptions],
+    webhook: MutateResource,
     metrics: Metrics,
     health: Health,
 ) -> falcon.App[falcon.Request, falcon.Response]:
@@ -68,6 +94,7 @@ def create_app(
     cell : SnapshotCell
     options : callable
         Returns what the settings say of the verbs at this moment.
+    webhook : MutateResource
     metrics : Metrics
     health : Health
     """
@@ -75,11 +102,15 @@ def create_app(
     app.add_middleware(RequestIds())
     app.add_middleware(RequestTimer(metrics, VERB_OF_PATH))
     app.add_middleware(DrainNotice(health))
-    app.add_error_handler(Exception, answer_fault)
+    app.add_middleware(ReviewLimit())
+    app.add_error_handler(Exception, LastHandler(webhook))
     app.add_error_handler(WireError, reject_malformed)
+    app.add_error_handler(ReviewError, reject_malformed_review)
     app.add_error_handler(NotSyncedError, reject_unsynced)
-    app.add_route(FILTER_PATH, FilterResource(cell, options, metrics))
-    app.add_route(PRIORITIZE_PATH, PrioritizeResource(cell, options, metrics))
+    memo = Memo(cell)
+    app.add_route(FILTER_PATH, FilterResource(cell, options, metrics, memo))
+    app.add_route(PRIORITIZE_PATH, PrioritizeResource(cell, options, metrics, memo))
+    app.add_route(MUTATE_PATH, webhook)
     app.add_route("/healthz", HealthResource())
     app.add_route("/readyz", ReadinessResource(health.obstacles))
     app.add_route("/readyz/extender", ReadinessResource(health.extender_obstacles))

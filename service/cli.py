@@ -8,10 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from service.checks import find_faults
 from service.examples import example_calls
 from service.logs import configure_logs
-from service.runtime import Runtime, check_files
+from service.runtime import Runtime, build_ledger, build_records
+from service.scheduler_config import (
+    SchedulerOptions,
+    build_scheduler_config,
+    managed_resources,
+    render_scheduler_config,
+)
 from service.settings import SettingsError, read_settings
+from service.sources import read_once
 
 EXIT_FAULTY_INPUT = 2
 EXIT_CANNOT_SERVE = 1
@@ -31,6 +39,21 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print addresses and calls to try once it serves",
     )
+    scheduler = commands.add_parser(
+        "scheduler-config", help="print a KubeSchedulerConfiguration for the cluster"
+    )
+    scheduler.add_argument(
+        "--config", type=Path, required=True, help="configuration file"
+    )
+    scheduler.add_argument(
+        "--scheduler-name",
+        default="default-scheduler",
+        help="name of the profile (default: %(default)s)",
+    )
+    scheduler.add_argument(
+        "--url-prefix",
+        help="where kube-scheduler reaches the verbs (default: server.host and port)",
+    )
     check = commands.add_parser(
         "check-config", help="print all faults of a configuration file"
     )
@@ -43,17 +66,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(argv)
     if options.command == "serve":
         return serve(options.config, with_examples=options.examples)
+    if options.command == "scheduler-config":
+        return print_scheduler_config(
+            options.config, options.scheduler_name, options.url_prefix
+        )
     return check_config(options.config)
 
 
 def check_config(config: Path) -> int:
     """Print all faults of a configuration file and of the files it names."""
-    try:
-        check_files(config)
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
+    messages = find_faults(config)
+    if messages:
+        sys.stderr.write("\n".join(messages) + "\n")
         return EXIT_FAULTY_INPUT
     sys.stdout.write(f"{config.name}: no faults\n")
+    return 0
+
+
+def print_scheduler_config(
+    config: Path, scheduler_name: str, url_prefix: str | None
+) -> int:
+    """Print a KubeSchedulerConfiguration that fits the cluster."""
+    try:
+        settings = read_settings(config)
+        configure_logs(settings.logging.level)
+        snapshot = read_once(
+            settings.cluster,
+            config.resolve().parent,
+            build_records(settings),
+            build_ledger(settings),
+        )
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAULTY_INPUT
+    chained = (name for chain in settings.fallback.chains for name in chain)
+    resources = managed_resources(snapshot, settings.scope(), chained)
+    server = settings.server
+    prefix = url_prefix or f"http://{server.host}:{server.port}/scheduler"
+    sys.stdout.write(
+        render_scheduler_config(
+            build_scheduler_config(resources, SchedulerOptions(scheduler_name, prefix))
+        )
+    )
     return 0
 
 
@@ -80,8 +134,7 @@ def serve(config: Path, *, with_examples: bool) -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_FAULTY_INPUT
     except OSError as error:
-        address = f"{settings.server.host}:{settings.server.port}"
-        sys.stderr.write(f"cannot listen on {address}: {error.strerror}\n")
+        sys.stderr.write(f"{error}\n")
         return EXIT_CANNOT_SERVE
     runtime.start()
     if with_examples:
@@ -89,6 +142,5 @@ def serve(config: Path, *, with_examples: bool) -> int:
         sys.stdout.write(example_calls(base, config.parent / "examples"))
         sys.stdout.flush()
     stop.wait()
-    runtime.server.drain(hurry)
-    runtime.stop()
+    runtime.drain(hurry)
     return 0

@@ -4,16 +4,15 @@ Labels have few, known values; their children are made once and kept.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import falcon
+import numpy as np
 import prometheus_client
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from cluster.cache import NotSyncedError, SnapshotSource
-from scoring.feasibility import REASONS, Feasibility
+from injector.rules import Outcome, Reason
+from scoring.feasibility import REASONS, Feasibility, Verdict
 
 DURATION_BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
@@ -68,13 +67,18 @@ class Metrics:
             "Nodes passed on kube-scheduler's count where our own is lower.",
             registry=self.registry,
         )
-        admissions = prometheus_client.Counter(
+        self._admissions = prometheus_client.Counter(
             "gpu_extender_webhook_admissions",
-            "Pods reviewed, by what was done and why.",
+            "Admission requests, by what was done and why.",
             ["outcome", "reason"],
             registry=self.registry,
         )
-        self._admissions = admissions
+        self._fallbacks = prometheus_client.Counter(
+            "gpu_extender_webhook_fallbacks",
+            "Pods that the fallback step has seen, by what became of them.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self._reloads = prometheus_client.Gauge(
             "gpu_extender_config_reload_ok",
             "1 if the newest contents of a watched file are in use, 0 if they are"
@@ -110,15 +114,14 @@ class Metrics:
     def filtered(self, result: Feasibility) -> None:
         """Count the candidates of an answered filter call."""
         count = len(result.verdicts)
-        passed = count
-        if result.verdicts.any():
+        refused = int(np.count_nonzero(result.verdicts))
+        if refused:
+            counts = np.bincount(result.verdicts, minlength=len(Verdict)).tolist()
             for verdict, child in self._rejections.items():
-                refused = int((result.verdicts == verdict).sum())
-                if refused:
-                    child.inc(refused)
-                    passed -= refused
+                if counts[verdict]:
+                    child.inc(counts[verdict])
         self._filter_in.observe(count)
-        self._filter_out.observe(passed)
+        self._filter_out.observe(count - refused)
         if result.disagreements:
             self._disagreements.inc(result.disagreements)
 
@@ -127,9 +130,13 @@ class Metrics:
         self._prioritize_in.observe(count)
         self._prioritize_out.observe(count)
 
-    def admitted(self, outcome: str, reason: str) -> None:
-        """Count one reviewed pod."""
-        self._admissions.labels(outcome, reason).inc()
+    def observe_admission(self, outcome: Outcome, reason: Reason) -> None:
+        """Count one admission request."""
+        self._admissions.labels(outcome.value, reason.value).inc()
+
+    def observe_fallback(self, outcome: str) -> None:
+        """Count one pod that the fallback step has seen."""
+        self._fallbacks.labels(outcome).inc()
 
     def reloaded(self, name: str, *, is_ok: bool) -> None:
         """Say whether the newest contents of the watched file `name` are in use."""
@@ -142,65 +149,6 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         return prometheus_client.generate_latest(self.registry)
-
-
-class CacheCollector(Collector):
-    """Reads the cache when it is scraped, so that nobody need keep gauges fresh.
-
-    Parameters
-    ----------
-    source : SnapshotSource
-    ages : callable
-        Returns seconds since the last contact, by kind of object.
-    counts : callable
-        Returns the number of objects held, by kind.
-    """
-
-    def __init__(
-        self,
-        source: SnapshotSource,
-        ages: Callable[[], Mapping[str, float]],
-        counts: Callable[[], Mapping[str, int]],
-    ) -> None:
-        self._source = source
-        self._ages = ages
-        self._counts = counts
-
-    def collect(self) -> list[Metric]:
-        """Return the gauges of this moment."""
-        try:
-            generation = self._source.current().generation
-        except NotSyncedError:
-            generation = 0
-        families: list[Metric] = [
-            _gauge(
-                "gpu_extender_cache_synced", "1 once all is counted.", generation > 0
-            ),
-            _gauge(
-                "gpu_extender_cache_snapshot_generation",
-                "Number of the newest snapshot; 0 before the first.",
-                generation,
-            ),
-        ]
-        objects = GaugeMetricFamily(
-            "gpu_extender_cache_objects", "Objects held.", labels=["kind"]
-        )
-        for kind, count in self._counts().items():
-            objects.add_metric([kind], count)
-        ages = GaugeMetricFamily(
-            "gpu_extender_cache_snapshot_age_seconds",
-            "Time since the last contact with the source of these objects.",
-            labels=["kind"],
-        )
-        for kind, age in self._ages().items():
-            ages.add_metric([kind], age)
-        return [*families, objects, ages]
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    family = GaugeMetricFamily(name, text)
-    family.add_metric([], value)
-    return family
 
 
 class RequestTimer:

@@ -18,15 +18,16 @@ import cheroot.server
 import cheroot.ssl
 import cheroot.wsgi
 
-from service.server import WsgiApp
-from service.settings import WebhookSettings
+from service.app import MAX_REVIEW_BYTES
+from service.closing import WsgiApp
+from service.process_settings import WebhookSettings
+from service.server import ListenError
 
 logger = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_SECONDS: Final = 2.0
 # Longer than the 90 s for which Go's clients keep an idle connection.
 IDLE_TIMEOUT_SECONDS: Final = 150
-MAX_REVIEW_BYTES: Final = 7 * 2**20
 MAX_HEADER_BYTES: Final = 32 * 2**10
 ACCEPT_QUEUE: Final = 128
 MAX_IDLE_CONNECTIONS: Final = 10_000
@@ -148,7 +149,7 @@ class OnlyPaths:
 class HttpsServer:
     """One HTTPS listener.
 
-    The constructor binds the port; it raises `OSError` if it cannot, and
+    The constructor binds the port; it raises `ListenError` if it cannot, and
     `CertificateError` for a pair that cannot be served.
     """
 
@@ -170,7 +171,11 @@ class HttpsServer:
         self._server.max_request_body_size = MAX_REVIEW_BYTES
         self._server.max_request_header_size = MAX_HEADER_BYTES
         self._server.keep_alive_conn_limit = MAX_IDLE_CONNECTIONS
-        self._server.prepare()
+        try:
+            self._server.prepare()
+        except OSError as error:  # cheroot's own, which names no reason
+            reason = str(error.__context__ or error)
+            raise ListenError(settings.host, settings.port, reason) from error
         self._server.socket.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS
         )

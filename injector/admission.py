@@ -1,0 +1,221 @@
+"""One admission request from review to answer: gate, fallback, steps, injection."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from cluster.decode import owner_uid
+from cluster.objects import Pod
+from injector.facts import FallbackResult, FallbackStep, PodFacts, PodStep
+from injector.mutate import Injection, Injector, pod_label
+from injector.patch import encode_patch, json_patch
+from injector.review import Answer, Review, copy_of, read_pod
+from injector.rules import Outcome, Reason
+
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
+_FORBIDDEN: Final = 403
+_INTERNAL_ERROR: Final = 500
+
+logger = logging.getLogger(__name__)
+
+
+class AdmissionObserver(Protocol):
+    """Is told what became of each request; any worker thread may call it."""
+
+    def observe_admission(self, outcome: Outcome, reason: Reason) -> None:
+        """Count one admission request."""
+        ...
+
+    def observe_fallback(self, outcome: str) -> None:
+        """Count one pod that the fallback step has seen."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What was decided about a pod, and the patch that does it."""
+
+    injection: Injection
+    fallback: FallbackResult | None = None
+    warnings: tuple[str, ...] = ()
+    operations: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Admission:
+    """Answers admission reviews; holds no state of its own.
+
+    Parameters
+    ----------
+    injector : Injector
+    fallback : FallbackStep or None
+    observer : AdmissionObserver
+    steps : sequence of PodStep
+        Run in order after the fallback and before the injection.
+    is_fail_open : bool
+        Whether a pod passes unchanged when we fail ourselves.
+    """
+
+    def __init__(
+        self,
+        injector: Injector,
+        fallback: FallbackStep | None,
+        observer: AdmissionObserver,
+        *,
+        steps: Sequence[PodStep] = (),
+        is_fail_open: bool = False,
+    ) -> None:
+        self._injector = injector
+        self._fallback = fallback
+        self._observer = observer
+        self._steps = tuple(steps)
+        self._is_fail_open = is_fail_open
+
+    def decide(self, review: Review) -> Answer:
+        """Return the answer to `review`; raise `ReviewError` if its pod is none."""
+        reason = skip_reason(review, self._injector.options.skipped_namespaces)
+        if reason is None:
+            view = read_pod(review.object)
+            facts = facts_of(review, view)
+            decision = (
+                _Decision(Injection(Outcome.SKIPPED, Reason.STATIC_POD))
+                if is_static(view)
+                else self._mutate(review, facts)
+            )
+        else:
+            facts = facts_of(review, Pod())
+            decision = _Decision(Injection(Outcome.SKIPPED, reason))
+        self._tell(review, facts, decision)
+        return _answer(decision)
+
+    def answer_fault(self, review: Review, error: BaseException) -> Answer:
+        """Return the answer when deciding about `review` has failed.
+
+        The API server applies ``failurePolicy`` only to calls that fail; an answer
+        that it can read is final. So the choice is made here, by `is_fail_open`, which
+        belongs beside the policy in the settings: closed, the pod is refused with code
+        500 and controllers try again; open, it passes unchanged with a warning.
+        """
+        logger.error(
+            "admission failed",
+            exc_info=error,
+            extra={
+                "fields": {
+                    "request_uid": review.uid,
+                    "operation": review.operation,
+                    "is_fail_open": self._is_fail_open,
+                }
+            },
+        )
+        self._observer.observe_admission(Outcome.FAILED, Reason.INTERNAL_ERROR)
+        if self._is_fail_open:
+            return Answer(warnings=("gpu-extender failed: the pod was not changed",))
+        return Answer(
+            is_allowed=False,
+            status_code=_INTERNAL_ERROR,
+            message="gpu-extender failed on this pod; its log says why",
+        )
+
+    def _mutate(self, review: Review, facts: PodFacts) -> _Decision:
+        """Run all steps on a copy of the pod."""
+        pod = copy_of(review.object)
+        with ExitStack() as undo:
+            fallback = None
+            if self._fallback is not None:
+                undo.callback(self._fallback.release, facts)
+                fallback = self._fallback.apply(pod, facts)
+            warnings = [text for step in self._steps for text in step.apply(pod, facts)]
+            injection = self._injector.apply(pod, facts)
+            if injection.outcome is Outcome.REJECTED:
+                return _Decision(injection, fallback, tuple(warnings))
+            operations = json_patch(review.object, pod)
+            undo.pop_all()  # what the fallback holds is wanted now
+        return _Decision(injection, fallback, tuple(warnings), operations)
+
+    def _tell(self, review: Review, facts: PodFacts, decision: _Decision) -> None:
+        """Count and log one decision."""
+        injection, fallback = decision.injection, decision.fallback
+        self._observer.observe_admission(injection.outcome, injection.reason)
+        if fallback is not None:
+            self._observer.observe_fallback(fallback.outcome)
+        logger.debug(
+            "admission reviewed",
+            extra={
+                "fields": {
+                    "request_uid": review.uid,
+                    "pod": pod_label(facts),
+                    "operation": review.operation,
+                    "is_dry_run": review.is_dry_run,
+                    "outcome": injection.outcome.value,
+                    "reason": injection.reason.value,
+                    "fallback": fallback.outcome if fallback else None,
+                    "patch_operations": len(decision.operations),
+                }
+            },
+        )
+
+
+def skip_reason(review: Review, skipped_namespaces: frozenset[str]) -> Reason | None:
+    """Return why the object of a request is not looked at; None if it is.
+
+    Only the creation of a pod can be changed: of an existing one nearly every field is
+    immutable, and a patch would block whoever updates it.
+    """
+    kind = review.kind
+    if (kind.group, kind.kind, review.sub_resource) != ("", "Pod", ""):
+        return Reason.NOT_A_POD
+    if review.operation != "CREATE":
+        return Reason.NOT_A_CREATE
+    if review.object is None:
+        return Reason.NO_OBJECT
+    if review.namespace in skipped_namespaces:
+        return Reason.SYSTEM_NAMESPACE
+    return None
+
+
+def is_static(view: Pod) -> bool:
+    """Say whether the kubelet runs this pod whatever the API server thinks of it."""
+    annotations = view.metadata.annotations or {}
+    return (
+        MIRROR_ANNOTATION in annotations
+        or annotations.get(SOURCE_ANNOTATION, "api") != "api"
+    )
+
+
+def facts_of(review: Review, view: Pod) -> PodFacts:
+    """Return the plain facts about the pod of `review`."""
+    metadata = view.metadata
+    return PodFacts(
+        request_uid=review.uid,
+        namespace=review.namespace or metadata.namespace,
+        name=review.name or metadata.name,
+        generate_name=metadata.generate_name,
+        owner_uid=owner_uid(view),
+        is_dry_run=review.is_dry_run,
+    )
+
+
+def _answer(decision: _Decision) -> Answer:
+    """Return what the API server is told of a decision."""
+    injection, fallback = decision.injection, decision.fallback
+    is_allowed = injection.outcome is not Outcome.REJECTED
+    audit = {}
+    if not is_allowed or decision.operations:
+        audit["injection"] = injection.reason.value
+        audit.update(injection.audit)
+    if is_allowed and fallback is not None:
+        audit.update(fallback.audit)
+    return Answer(
+        is_allowed=is_allowed,
+        patch=encode_patch(decision.operations),
+        status_code=0 if is_allowed else _FORBIDDEN,
+        message=injection.message,
+        warnings=(
+            *(fallback.warnings if fallback else ()),
+            *decision.warnings,
+            *injection.warnings,
+        ),
+        audit=audit,
+    )

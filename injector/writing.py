@@ -1,0 +1,170 @@
+"""Writing amounts and annotations into a pod, and what was there before."""
+
+import json
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+from injector.containers import LIMITS, REQUESTS, ContainerAmounts
+from injector.quantities import format_quantity
+from injector.rules import ResourceRule
+from scoring.resources import shorten
+
+OVERWRITTEN: Final = "overwritten"
+_SIDES: Final = (REQUESTS, LIMITS)
+
+
+class PodWriter:
+    """Changes one pod, a copy of our own, in place.
+
+    Parameters
+    ----------
+    pod : dict
+    filled : frozenset of (str, str, str)
+        Container, ``requests`` or ``limits``, resource of each value that nobody
+        wrote: it counts as unset.
+    is_keeping : bool
+        Whether values that are set stay.
+
+    Attributes
+    ----------
+    is_changed : bool
+        Whether anything was written that was not there.
+    warnings : list of str
+    """
+
+    def __init__(
+        self,
+        pod: dict[str, Any],
+        filled: frozenset[tuple[str, str, str]],
+        *,
+        is_keeping: bool,
+    ) -> None:
+        self._pod = pod
+        self._filled = filled
+        self._is_keeping = is_keeping
+        self._overwritten: dict[str, str] = {}  # path -> value before
+        self._replaced: dict[str, list[str]] = {}  # container -> what became of what
+        self.is_changed = False
+        self.warnings: list[str] = []
+
+    def is_open(self, container: ContainerAmounts, resource: str) -> bool:
+        """Say whether `fill` would write `resource` into `container`."""
+        return not self._is_keeping or not self._is_set(container, REQUESTS, resource)
+
+    def fill(
+        self, container: ContainerAmounts, rule: ResourceRule, amount: Fraction
+    ) -> None:
+        """Write `amount` as request and limit; under a limit that stays, as request."""
+        resource = rule.name
+        text = format_quantity(amount, is_binary=rule.is_binary)
+        if not self._is_keeping or not self._is_set(container, LIMITS, resource):
+            self._note_replaced(container, resource, amount, text)
+            self._set(container, REQUESTS, resource, text)
+            self._set(container, LIMITS, resource, text)
+            return
+        limit = container.limits[resource]
+        if amount > limit:
+            kept = self._resources(container)[LIMITS][resource]
+            self.warnings.append(
+                f"container {shorten(container.name)}: {resource} {text} cut to the"
+                f" limit {kept}"
+            )
+            text = kept
+        self._set(container, REQUESTS, resource, text)
+
+    def mirror(self, container: ContainerAmounts, resource: str) -> None:
+        """Copy a value that only one of requests and limits has to the other."""
+        resources = self._resources(container)
+        for side, other in (_SIDES, _SIDES[::-1]):
+            if resource in container_side(container, other):
+                value = resources[other][resource]
+                if resource not in container_side(container, side):
+                    self._set(container, side, resource, value)
+
+    def annotate(self, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the pod."""
+        if not annotations:
+            return
+        metadata = _child(self._pod, "metadata")
+        current = _child(metadata, "annotations")
+        for key, value in annotations.items():
+            before = current.get(key)
+            if before == value or (self._is_keeping and before is not None):
+                continue
+            if before is not None:
+                self._overwritten[f"annotations[{key}]"] = before
+                self.warnings.append(f"annotation {key} was replaced")
+            current[key] = value
+            self.is_changed = True
+
+    def replaced_warnings(self, gpu_type: str) -> list[str]:
+        """Return one warning for each container whose values were replaced."""
+        return [
+            f"container {shorten(name)}: {', '.join(changes)} for GPU type"
+            f" {shorten(gpu_type)}"
+            for name, changes in self._replaced.items()
+        ]
+
+    def audit(self) -> dict[str, str]:
+        """Return the values that were overwritten, as an audit annotation."""
+        if not self._overwritten:
+            return {}
+        text = json.dumps(self._overwritten, sort_keys=True, separators=(",", ":"))
+        return {OVERWRITTEN: text}
+
+    def _is_set(self, container: ContainerAmounts, side: str, resource: str) -> bool:
+        """Say whether somebody wrote this value."""
+        return (
+            resource in container_side(container, side)
+            and (container.name, side, resource) not in self._filled
+        )
+
+    def _note_replaced(
+        self, container: ContainerAmounts, resource: str, amount: Fraction, text: str
+    ) -> None:
+        """Keep what `amount` replaces, where somebody wrote another value."""
+        before = {}
+        for side in _SIDES:
+            old = container_side(container, side).get(resource, amount)
+            if old != amount and self._is_set(container, side, resource):
+                value = str(self._resources(container)[side][resource])
+                before[side.removesuffix("s")] = value
+                path = f"containers[{container.name}].{side}.{resource}"
+                self._overwritten[path] = value
+        if not before:
+            return
+        values = sorted(set(before.values()))
+        said = (
+            values[0]
+            if len(values) == 1
+            else " and ".join(f"{side} {value}" for side, value in before.items())
+        )
+        change = f"{resource} {said} replaced by {text}"
+        self._replaced.setdefault(container.name, []).append(change)
+
+    def _set(
+        self, container: ContainerAmounts, side: str, resource: str, value: Any
+    ) -> None:
+        """Write one value."""
+        amounts = _child(self._resources(container), side)
+        if resource not in amounts or amounts[resource] != value:
+            amounts[resource] = value
+            self.is_changed = True
+
+    def _resources(self, container: ContainerAmounts) -> dict[str, Any]:
+        """Return the ``resources`` of a regular container, made if there are none."""
+        return _child(self._pod["spec"]["containers"][container.index], "resources")
+
+
+def container_side(container: ContainerAmounts, side: str) -> Mapping[str, Fraction]:
+    """Return the requests or the limits of `container`."""
+    return container.requests if side == REQUESTS else container.limits
+
+
+def _child(parent: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the object under `key`, made if it is absent or null."""
+    if parent.get(key) is None:
+        parent[key] = {}
+    child: dict[str, Any] = parent[key]
+    return child

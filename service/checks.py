@@ -1,0 +1,45 @@
+"""``gpu-extender check-config``: all faults of a configuration and of its files."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from cluster.dump import load_dump
+from injector.rule_file import load_rules
+from service.runtime import build_records
+from service.settings import Settings, SettingsError, read_settings
+from service.tls import build_context
+
+
+def find_faults(config: Path) -> list[str]:
+    """Return a message for each faulty file; empty if there is none.
+
+    A faulty configuration hides the files that it names.
+    """
+    try:
+        settings = read_settings(config)
+    except SettingsError as error:
+        return [str(error)]
+    messages = []
+    for check in _checks(settings, config.resolve().parent):
+        try:
+            check()
+        except (ValueError, OSError) as error:
+            messages.append(str(error))
+    return messages
+
+
+def _checks(settings: Settings, folder: Path) -> list[Callable[[], object]]:
+    """Return what reads each file that the settings name."""
+    checks: list[Callable[[], object]] = []
+    files = [folder / name for name in settings.cluster.files]
+    if files:
+        checks.append(partial(load_dump, files, build_records(settings)))
+    injection, webhook = settings.injection, settings.webhook
+    if injection.rules_file is not None:
+        path = folder / injection.rules_file
+        checks.append(partial(load_rules, path, injection.trigger_annotation))
+    if webhook.certificate_file is not None and webhook.key_file is not None:
+        pair = (folder / webhook.certificate_file, folder / webhook.key_file)
+        checks.append(partial(build_context, *pair))
+    return checks

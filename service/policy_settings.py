@@ -1,0 +1,199 @@
+"""Settings of what is decided: labels, verdicts, scores, injection, fallback."""
+
+from typing import Annotated, Literal
+
+import pydantic
+
+from service.process_settings import PositiveSeconds, Seconds, SettingsModel
+
+
+class LabelSettings(SettingsModel):
+    """Node labels that the classic score reads."""
+
+    accelerator: str = pydantic.Field(
+        default="accelerator",
+        description="GPU type of a node, for pods with a nodeSelector on it.",
+    )
+    interconnect: str = pydantic.Field(
+        default="gpu-interconnect",
+        description="`nvlink` where a node's GPUs are joined.",
+    )
+
+
+class FaultSignalSettings(SettingsModel):
+    """What on a node says that its GPUs are not ready."""
+
+    labels: dict[str, tuple[str, ...]] = pydantic.Field(
+        default={
+            "nvidia.com/mig.config.state": ("success",),
+            "nvidia.com/gpu-driver-upgrade-state": (
+                "",
+                "upgrade-done",
+                "upgrade-required",
+            ),
+        },
+        description="Label key to the values with which the GPUs can be used.",
+    )
+    product_labels: tuple[str, ...] = pydantic.Field(
+        default=("nvidia.com/gpu.product",),
+        description="Labels whose value ends in `-MIG-INVALID` for a faulty layout.",
+    )
+    conditions: dict[str, Literal["True", "False", "Unknown"]] = pydantic.Field(
+        default={},
+        description="Node condition type to the status that is a fault, such as"
+        " `AcceleratedHardwareReady: 'False'`.",
+    )
+
+
+class ExtenderSettings(SettingsModel):
+    """How the verbs judge."""
+
+    counts: Literal["trust", "enforce"] | None = pydantic.Field(
+        default=None,
+        description="`enforce` refuses a node whose free GPUs are too few by our own"
+        " count; `trust` leaves that to kube-scheduler, which knows of pods that are"
+        " not bound yet. Default: `enforce` for the source `file`, else `trust`.",
+    )
+
+
+class WeightSettings(SettingsModel):
+    """Weight of each score term, in hundredths."""
+
+    utilization: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=40, description="How near to the wanted allocation ratio the node is."
+    )
+    type_match: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=30, description="Whether the node has the asked GPU type."
+    )
+    topology: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=30, description="Whether several GPUs of one pod are joined."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _some_weight(self) -> "WeightSettings":
+        if not self.utilization + self.type_match + self.topology:
+            raise ValueError("wanted at least one weight above 0, got none")
+        return self
+
+
+class TargetSettings(SettingsModel):
+    """Allocation ratio at which a node scores best."""
+
+    low: Annotated[float, pydantic.Field(gt=0, lt=1)] = pydantic.Field(
+        default=0.6, description="Ratio from which a node scores 100."
+    )
+    high: Annotated[float, pydantic.Field(gt=0, lt=1)] = pydantic.Field(
+        default=0.8, description="Ratio up to which a node scores 100."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _in_order(self) -> "TargetSettings":
+        if self.low > self.high:
+            raise ValueError(f"wanted low <= high, got {self.low} > {self.high}")
+        return self
+
+
+class ScoringSettings(SettingsModel):
+    """How feasible nodes are ranked."""
+
+    profile: Literal["classic"] = pydantic.Field(
+        default="classic", description="A tested way to combine the terms."
+    )
+    weights: WeightSettings = pydantic.Field(
+        default=WeightSettings(), description="Weight of each term, in hundredths."
+    )
+    target_utilization: TargetSettings = pydantic.Field(
+        default=TargetSettings(),
+        description="Part of a node's GPUs in use at which it scores 100.",
+    )
+    normalize: Literal["minMax"] = pydantic.Field(
+        default="minMax", description="How totals become priorities."
+    )
+    max_score: Annotated[int, pydantic.Field(ge=1, le=100)] = pydantic.Field(
+        default=10,
+        description="Priority of the best node. kube-scheduler's contract says 10; it"
+        " does not check, and multiplies a higher one into its own scores.",
+    )
+    compatible_types: dict[str, tuple[str, ...]] = pydantic.Field(
+        default={
+            "nvidia-tesla-v100": ("nvidia-tesla-a100",),
+            "nvidia-tesla-a100": ("nvidia-tesla-v100",),
+            "nvidia-tesla-t4": ("nvidia-rtx-3080", "nvidia-rtx-3090"),
+        },
+        description="Asked GPU type to the types that are accepted for it, at 70.",
+    )
+
+
+class InjectionSettings(SettingsModel):
+    """Resources per GPU, by GPU type and namespace."""
+
+    rules_file: str | None = pydantic.Field(
+        default=None,
+        description="Rule file in the form of gpuinjector, JSON or YAML, relative to"
+        " this file; read again when it changes. Without one nothing is injected.",
+    )
+    existing: Literal["overwrite", "keep"] = pydantic.Field(
+        default="overwrite",
+        description="`overwrite`: a rule replaces what a GPU container asks; `keep`:"
+        " it fills what is unset.",
+    )
+    trigger_annotation: str = pydantic.Field(
+        default="task.bkbcs.tencent.com/gpu-type",
+        description="Annotation whose value is the GPU type, the key of the rules.",
+    )
+    failure_policy: Literal["Fail", "Ignore"] = pydantic.Field(
+        default="Fail",
+        description="What becomes of a pod when its review fails by a fault of ours:"
+        " refused, or passed unchanged with a warning. It should equal the"
+        " registration's.",
+    )
+    skipped_namespaces: tuple[str, ...] = pydantic.Field(
+        default=("kube-system", "kube-public", "kube-node-lease", "gpu-extender"),
+        description="Namespaces whose pods pass untouched.",
+    )
+
+
+class FallbackAnnotationSettings(SettingsModel):
+    """Annotations that fallback reads and writes."""
+
+    opt_out: str = pydantic.Field(
+        default="gpu-extender.io/fallback",
+        description="`never` on a pod that must keep its resource.",
+    )
+    sharing: str = pydantic.Field(
+        default="gpu-extender.io/sharing",
+        description="`allowed` on a pod that takes shared cards for whole ones.",
+    )
+    record: str = pydantic.Field(
+        default="gpu-webhook.k8s.io/fallback",
+        description="Written: what was changed, such as `2g.20gb->gpu`.",
+    )
+    mark: str = pydantic.Field(
+        default="gpu-extender.io/fallback-weighed",
+        description="Written: the final resource of a pod that was weighed.",
+    )
+
+
+class FallbackSettings(SettingsModel):
+    """What a pod gets whose MIG slice is not free."""
+
+    chains: tuple[tuple[str, ...], ...] = pydantic.Field(
+        default=(),
+        description="Resources, each list from the best to the last resort; a resource"
+        " stands in one list only.",
+    )
+    hold_seconds: PositiveSeconds = pydantic.Field(
+        default=10.0,
+        description="How long an admitted pod that is not seen holds its place.",
+    )
+    unschedulable_seconds: Seconds = pydantic.Field(
+        default=60.0,
+        description="How long kube-scheduler must have called a pending pod"
+        " unschedulable for it to be no longer counted.",
+    )
+    namespaces: tuple[str, ...] | None = pydantic.Field(
+        default=None, description="Where fallback is on; without it, everywhere."
+    )
+    annotations: FallbackAnnotationSettings = pydantic.Field(
+        default=FallbackAnnotationSettings(), description="Names of the annotations."
+    )

@@ -1,0 +1,86 @@
+"""The webhook's parts, built from settings, and what a reload swaps in them."""
+
+from pathlib import Path
+
+from cluster.cache import SnapshotSource
+from injector.chains import Chains
+from injector.fallback import Fallback, FallbackAnnotations, FallbackOptions
+from injector.holds import Holds
+from injector.http import MutateResource
+from injector.mutate import Injector, InjectorOptions
+from injector.rule_file import load_rules
+from injector.rules import RuleBook, Rules
+from service.metrics import Metrics
+from service.policy_settings import FallbackSettings, InjectionSettings
+
+
+class Webhook:
+    """Holds what the webhook consists of; built once.
+
+    Parameters
+    ----------
+    source : SnapshotSource
+    injection : InjectionSettings
+    fallback : FallbackSettings
+    metrics : Metrics
+    folder : Path
+        Of the configuration file.
+    """
+
+    def __init__(
+        self,
+        source: SnapshotSource,
+        injection: InjectionSettings,
+        fallback: FallbackSettings,
+        metrics: Metrics,
+        folder: Path,
+    ) -> None:
+        self._injection = injection
+        self.rules_path = (
+            None if injection.rules_file is None else folder / injection.rules_file
+        )
+        self._rules = RuleBook(Rules())
+        self._fallback = Fallback(
+            Holds(source, hold_seconds=fallback.hold_seconds),
+            build_fallback_options(fallback),
+        )
+        injector = Injector(
+            self._rules.current,
+            InjectorOptions(
+                trigger_annotation=injection.trigger_annotation,
+                existing=injection.existing,
+                skipped_namespaces=frozenset(injection.skipped_namespaces),
+            ),
+        )
+        self.resource = MutateResource(
+            injector,
+            self._fallback,
+            metrics,
+            is_fail_open=injection.failure_policy == "Ignore",
+        )
+
+    def load_rules(self) -> None:
+        """Put the rule file to use; raise `RulesError` with all its faults."""
+        if self.rules_path is not None:
+            self._rules.replace(
+                load_rules(self.rules_path, self._injection.trigger_annotation)
+            )
+
+    def use(self, fallback: FallbackSettings) -> None:
+        """Take new chains, namespaces and annotations; holds stay as they are."""
+        self._fallback.use(build_fallback_options(fallback))
+
+
+def build_fallback_options(settings: FallbackSettings) -> FallbackOptions:
+    """Return what the settings say of the fallback."""
+    names = settings.annotations
+    return FallbackOptions(
+        chains=Chains(settings.chains),
+        namespaces=(
+            None if settings.namespaces is None else frozenset(settings.namespaces)
+        ),
+        annotations=FallbackAnnotations(
+            names.opt_out, names.sharing, names.record, names.mark
+        ),
+        unschedulable_seconds=settings.unschedulable_seconds,
+    )
