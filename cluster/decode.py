@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from sys import intern
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -29,6 +30,8 @@ from scoring.resources import PODS, QuantityError, ResourceScope, shorten
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 # A healthy object has none; a hopeless one shall not take a minute.
 MAX_FAULTS: Final = 50
+# Texts of some hundred characters; a cluster has far fewer templates of pods.
+MAX_KNOWN_REQUESTS: Final = 8192
 
 _Object = TypeVar("_Object")
 
@@ -146,6 +149,10 @@ class RecordBuilder:
 
     scope: ResourceScope
     signals: FaultSignals = field(default_factory=FaultSignals)
+    # what the request depends on, as text -> the request and whether it is managed
+    _requests: dict[str, tuple[Request, bool]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def node_record(self, node: Node) -> tuple[NodeRecord, list[Fault]]:
         """Return the record of `node` and the faults of its fields."""
@@ -180,23 +187,48 @@ class RecordBuilder:
         """Return the record of `pod` and the faults of its fields."""
         faults: list[Fault] = []
         meta, spec = pod.metadata, pod.spec
-        request = self.request_of(pod, faults)
+        request, is_managed = self._held_by(pod, faults)
         return PodRecord(
             uid=meta.uid or f"{meta.namespace}/{meta.name}",
-            namespace=meta.namespace,
+            namespace=intern(meta.namespace),
             name=meta.name,
-            generate_name=meta.generate_name,
-            owner_uid=owner_uid(pod),
-            node_name=spec.node_name,
+            generate_name=intern(meta.generate_name),
+            owner_uid=intern(owner_uid(pod)),
+            node_name=intern(spec.node_name),
             is_terminal=pod.status.phase in TERMINAL_PHASES,
-            request=shared(tuple(sorted((*request, (PODS, 1))))),
-            is_managed=any(self.scope.is_managed(name) for name, _ in request),
+            request=request,
+            is_managed=is_managed,
             created=_time(meta.creation_timestamp, "metadata.creationTimestamp", faults)
             or 0.0,
             is_gated=bool(spec.scheduling_gates),
             unschedulable_since=_unschedulable_since(pod, faults),
             constraints=NO_CONSTRAINTS if spec.node_name else constraints_of(pod),
         ), faults
+
+    def _held_by(self, pod: Pod, faults: list[Fault]) -> tuple[Request, bool]:
+        """Return what the pod takes from its node, and whether any of it is managed.
+
+        PERF: pods of one template ask for the same; ``bench_cache`` shows the sync.
+        """
+        spec = pod.spec
+        # The text tells 1, "1" and true apart, which are equal as keys.
+        key = repr(
+            (spec.containers, spec.init_containers, spec.overhead, spec.resources)
+        )
+        known = self._requests.get(key)
+        if known is not None:
+            return known
+        sound = len(faults)
+        request = self.request_of(pod, faults)
+        known = (
+            shared(tuple(sorted((*request, (PODS, 1))))),
+            any(self.scope.is_managed(name) for name, _ in request),
+        )
+        if len(faults) == sound:
+            if len(self._requests) >= MAX_KNOWN_REQUESTS:
+                self._requests.clear()
+            self._requests[key] = known
+        return known
 
     def request_of(self, pod: Pod, faults: list[Fault]) -> Request:
         """Return the effective request of tracked resources; add to `faults`."""
@@ -227,8 +259,7 @@ def constraints_of(pod: Pod) -> PodConstraints:
 def _unschedulable_since(pod: Pod, faults: list[Fault]) -> float | None:
     """Return since when kube-scheduler says that the pod fits nowhere."""
     for index, item in enumerate(pod.status.conditions or ()):
-        if (item.type, item.status, item.reason) == (
-            "PodScheduled",
+        if item.type == "PodScheduled" and (item.status, item.reason) == (
             "False",
             "Unschedulable",
         ):

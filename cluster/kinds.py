@@ -19,6 +19,7 @@ from cluster.ledger import (
 )
 from cluster.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
 from cluster.wire import (
+    NO_JSON,
     Event,
     ListMeta,
     Page,
@@ -112,7 +113,7 @@ class Kind(Generic[_Object, _Record]):
         except msgspec.ValidationError:
             self._read_faulty_page(data, listing)
             return
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NO_JSON as error:
             raise undecodable("list", error) from error
         _note_page(listing, page.metadata)
         for item in page.items or ():
@@ -122,7 +123,7 @@ class Kind(Generic[_Object, _Record]):
         """Add a page object by object, and of each as much as decodes."""
         try:
             page = msgspec.json.decode(data, type=RawPage)
-        except msgspec.DecodeError as error:
+        except NO_JSON as error:
             raise undecodable("list", error) from error
         _note_page(listing, page.metadata)
         for raw in page.items or ():
@@ -156,7 +157,7 @@ class Kind(Generic[_Object, _Record]):
         except msgspec.ValidationError:
             kind, raw = raw_event(line)
             item, faults = self._read_object(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NO_JSON as error:
             raise undecodable("watch line", error) from error
         if kind == "ERROR":
             raise error_event(line)
@@ -243,7 +244,7 @@ def _tree_of(raw: msgspec.Raw) -> Any:
     """Return plain JSON; raise `ApiError` if it is none."""
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NO_JSON as error:
         raise undecodable("object", error) from error
 
 

@@ -1,6 +1,6 @@
 """Lists and watch lines as the API server sends them, and what is wrong with some."""
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -8,6 +8,9 @@ from cluster.source import GONE, ApiError
 from scoring.resources import shorten
 
 _Object = TypeVar("_Object")
+
+# What msgspec raises for bytes that are no JSON, or no JSON that it takes.
+NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class ListMeta(msgspec.Struct):
@@ -56,7 +59,7 @@ def raw_event(line: bytes) -> tuple[str, msgspec.Raw]:
     """Return type and object of a line; raise `ApiError` if it is no event."""
     try:
         event = msgspec.json.decode(line, type=RawEvent)
-    except msgspec.DecodeError as error:
+    except NO_JSON as error:
         raise undecodable("watch line", error) from error
     return event.type, event.object
 

@@ -8,6 +8,7 @@ import falcon
 
 from cluster.cache import NotSyncedError, SnapshotSource
 from extender import wire
+from extender.memo import FilterCall, Memo
 from extender.verbs import VerbOptions, filter_nodes, pose, prioritize_nodes
 from scoring.feasibility import Feasibility
 
@@ -37,20 +38,26 @@ class FilterResource:
         source: SnapshotSource,
         options: Callable[[], VerbOptions],
         observer: VerbObserver,
+        memo: Memo,
     ) -> None:
         self._source = source
         self._options = options
         self._observer = observer
+        self._memo = memo
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Decode, judge on one snapshot, encode."""
         options = self._options()
-        args = wire.decode_args(req.bounded_stream.read())
-        question = pose(args, self._source.current(), options)
+        body = req.bounded_stream.read()
+        args = wire.decode_args(body)
+        snapshot = self._source.current()
+        question = pose(args, snapshot, options)
         result = filter_nodes(question, options)
         nodes = None if args.nodes is None else list(args.nodes.values())
+        answer = wire.encode_filter_result(question.quoted, result.verdicts, nodes)
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = wire.encode_filter_result(question.quoted, result.verdicts, nodes)
+        resp.data = answer
+        self._memo.keep(FilterCall(body, answer, snapshot, options, question, result))
         self._observer.filtered(result)
         log_call(FILTER, question.ask.uid, len(args.names), result)
 
@@ -63,21 +70,25 @@ class PrioritizeResource:
         source: SnapshotSource,
         options: Callable[[], VerbOptions],
         observer: VerbObserver,
+        memo: Memo,
     ) -> None:
         self._source = source
         self._options = options
         self._observer = observer
+        self._memo = memo
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Decode, score on one snapshot, encode."""
         options = self._options()
-        args = wire.decode_args(req.bounded_stream.read())
-        question = pose(args, self._source.current(), options)
+        body = req.bounded_stream.read()
+        question = self._memo.recall(body, options)
+        if question is None:
+            question = pose(wire.decode_args(body), self._source.current(), options)
         priorities = prioritize_nodes(question, options)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = wire.encode_priorities(question.quoted, priorities)
-        self._observer.prioritized(len(args.names))
-        log_call(PRIORITIZE, question.ask.uid, len(args.names), None)
+        self._observer.prioritized(len(priorities))
+        log_call(PRIORITIZE, question.ask.uid, len(priorities), None)
 
 
 def log_call(

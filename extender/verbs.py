@@ -82,9 +82,8 @@ class Question:
     Attributes
     ----------
     ask : Ask
-    names : sequence of str, length C
     quoted : object array of bytes, shape (C,)
-        The names as JSON strings.
+        The candidates' names as JSON strings.
     candidates : Candidates
         The nodes of the cache.
     templates : Candidates or None
@@ -92,7 +91,6 @@ class Question:
     """
 
     ask: Ask
-    names: Sequence[str]
     quoted: BytesArray
     candidates: Candidates
     templates: Candidates | None = None
@@ -104,7 +102,7 @@ def pose(args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions) -> Q
     candidates = take_candidates(snapshot, args.names, ask, options.label_keys)
     quoted = _quote(args.names, candidates, snapshot)
     templates = None
-    if args.nodes is not None and not candidates.known.all():
+    if args.nodes is not None and ask.request and not candidates.known.all():
         absent = {
             name: args.nodes[name]
             for name, known in zip(args.names, candidates.known, strict=True)
@@ -116,7 +114,7 @@ def pose(args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions) -> Q
             ask,
             options.label_keys,
         )
-    return Question(ask, args.names, quoted, candidates, templates)
+    return Question(ask, quoted, candidates, templates)
 
 
 def _quote(
@@ -137,7 +135,12 @@ def _template_snapshot(
     faults: list[Fault] = []
     records: list[NodeRecord] = []
     for name, raw in absent.items():
-        record, found = options.builder.node_record(wire.decode_node(raw, name))
+        try:
+            node = wire.decode_node(raw, name)
+        except wire.WireError as error:
+            faults += error.faults
+            continue
+        record, found = options.builder.node_record(node)
         faults += [Fault(f"Nodes[{name!r}].{f.path}", f.message) for f in found]
         records.append(record)
     if faults:

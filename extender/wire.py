@@ -13,11 +13,12 @@ import numpy as np
 
 from cluster.decode import Fault, convert_with_faults
 from cluster.objects import Node, Pod
-from scoring.feasibility import REASONS, Verdict, shown_verdict
+from scoring.feasibility import FEASIBLE, REASONS, Verdict, shown_verdict
 from scoring.resources import shorten
 from scoring.snapshot import BytesArray, Int64Array
 
 MAX_SHOWN_FAULTS: Final = 20
+MAX_FAULT_LENGTH: Final = 240
 
 
 class WireError(ValueError):
@@ -30,11 +31,17 @@ class WireError(ValueError):
     """
 
     def __init__(self, faults: Sequence[Fault]) -> None:
-        shown = [str(fault) for fault in faults[:MAX_SHOWN_FAULTS]]
+        shown = [_cut(str(fault)) for fault in faults[:MAX_SHOWN_FAULTS]]
         if len(faults) > MAX_SHOWN_FAULTS:
             shown.append(f"and {len(faults) - MAX_SHOWN_FAULTS} more")
         super().__init__("; ".join(shown))
         self.faults = tuple(faults)
+
+
+def _cut(text: str) -> str:
+    """Return the text, without its middle where a key in it is very long."""
+    half = MAX_FAULT_LENGTH // 2
+    return text if len(text) <= 2 * half else f"{text[:half]}...{text[-half:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,16 @@ class _NamesBody(
     nodes: None = None
 
 
+class _NamesParts(
+    msgspec.Struct, frozen=True, rename="pascal", forbid_unknown_fields=True
+):
+    """The common form, its values left as JSON."""
+
+    pod: msgspec.Raw
+    node_names: msgspec.Raw
+    nodes: None = None
+
+
 class _NamedObject(msgspec.Struct, frozen=True):
     """As much of a Node as its name takes."""
 
@@ -80,7 +97,10 @@ class _NamedObject(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
+# How kube-scheduler begins a body, up to the pod.
+POD_HEAD: Final = b'{"Pod":'
 _NAMES_DECODER: Final = msgspec.json.Decoder(_NamesBody)
+_NAMES_PARTS_DECODER: Final = msgspec.json.Decoder(_NamesParts)
 _PARTS_DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _NAME_DECODER: Final = msgspec.json.Decoder(_NamedObject)
@@ -111,6 +131,15 @@ def decode_args(body: bytes) -> ExtenderArgs:
     return ExtenderArgs(args.pod, _each_once(args.node_names))
 
 
+def split_names_body(body: bytes) -> tuple[bytes, bytes] | None:
+    """Return pod and names of a body in the common form as JSON, else None."""
+    try:
+        parts = _NAMES_PARTS_DECODER.decode(body)
+    except _DECODE_ERRORS:
+        return None
+    return bytes(parts.pod), bytes(parts.node_names)
+
+
 def _each_once(names: list[str]) -> Sequence[str]:
     """Return the names without repetitions, in their order."""
     return names if len(set(names)) == len(names) else tuple(dict.fromkeys(names))
@@ -118,7 +147,7 @@ def _each_once(names: list[str]) -> Sequence[str]:
 
 def _decode_unusual(body: bytes) -> ExtenderArgs:
     """Read any legal body, and name all faults of an illegal one."""
-    parts = _split(body)
+    parts = _split(body, "body")
     faults: list[Fault] = []
     pod = _read_pod(parts.get("pod"), faults)
     raw_names, raw_nodes = _present(parts, "nodenames"), _present(parts, "nodes")
@@ -139,23 +168,25 @@ def _decode_unusual(body: bytes) -> ExtenderArgs:
     return ExtenderArgs(pod, names, nodes)
 
 
-def _split(body: bytes) -> dict[str, msgspec.Raw]:
-    """Return the body's top-level values by lower-case key."""
+def _split(body: bytes, path: str) -> dict[str, msgspec.Raw]:
+    """Return the top-level values of the object at `path` by lower-case key."""
     try:
         parts = _PARTS_DECODER.decode(body)
     except _DECODE_ERRORS as error:
-        raise WireError([Fault("body", _said(error))]) from error
+        raise WireError([Fault(path, _said(error))]) from error
     folded = {key.lower(): value for key, value in parts.items()}
     if len(folded) != len(parts):
         keys = ", ".join(parts)
-        raise WireError([Fault("body", f"wanted each key once, got {shorten(keys)}")])
+        raise WireError([Fault(path, f"wanted each key once, got {shorten(keys)}")])
     return folded
 
 
 def _said(error: Exception) -> str:
     """Return a decoder's message in the form of our own."""
-    text = str(error) or type(error).__name__
-    return (text[:1].lower() + text[1:]).replace("`", "").removesuffix(" - at $")
+    text = (str(error) or type(error).__name__).replace("`", "").removesuffix(" - at $")
+    if text[:2].istitle():  # a sentence, not an acronym
+        text = text[:1].lower() + text[1:]
+    return text.replace("expected", "wanted", 1)
 
 
 def _present(parts: dict[str, msgspec.Raw], key: str) -> msgspec.Raw | None:
@@ -189,7 +220,10 @@ def _read_pod(raw: msgspec.Raw | None, faults: list[Fault]) -> Pod | None:
 
 def _read_names(raw: msgspec.Raw, faults: list[Fault]) -> Sequence[str]:
     """Return the candidates' names; add what is wrong with them to `faults`."""
+    known = len(faults)
     names = _tree(raw, "NodeNames", faults)
+    if len(faults) > known:
+        return ()
     if not isinstance(names, list):
         faults.append(Fault("NodeNames", f"wanted a list, got {shorten(names)}"))
         return ()
@@ -205,11 +239,13 @@ def _read_nodes(raw: msgspec.Raw, faults: list[Fault]) -> dict[str, msgspec.Raw]
     """Return the candidates' objects by name; add what is wrong to `faults`."""
     nodes: dict[str, msgspec.Raw] = {}
     try:
-        parts = _split(bytes(raw))
-        items = _present(parts, "items")
+        items = _present(_split(bytes(raw), "Nodes"), "items")
         objects = [] if items is None else _ITEMS_DECODER.decode(items)
-    except (WireError, *_DECODE_ERRORS) as error:
-        faults.append(Fault("Nodes", _said(error)))
+    except WireError as error:
+        faults += error.faults
+        return nodes
+    except _DECODE_ERRORS as error:
+        faults.append(Fault("Nodes.items", _said(error)))
         return nodes
     for index, item in enumerate(objects):
         try:
@@ -234,11 +270,16 @@ def decode_node(raw: msgspec.Raw, name: str) -> Node:
         ) from None
 
 
+# How the answer to a filter call with names begins, up to the list of those that pass.
+NAMES_HEAD: Final = b'{"Nodes":null,"NodeNames":'
 _FILTER_TAIL: Final = b'},"Error":""}'
-_JOINTS: Final[dict[Verdict, bytes]] = {
-    verdict: b":" + msgspec.json.encode(reason.text) + b","
-    for verdict, reason in REASONS.items()
-}
+# verdict -> what follows the name of a refused node
+_JOINTS: Final[BytesArray] = np.empty(len(Verdict), dtype=object)
+# verdict -> whether the node goes into FailedNodes
+_IS_RESOLVABLE: Final = np.zeros(len(Verdict), dtype=np.bool_)
+for _verdict, _reason in REASONS.items():
+    _JOINTS[_verdict] = b":" + msgspec.json.encode(_reason.text) + b","
+    _IS_RESOLVABLE[_verdict] = _reason.is_resolvable
 
 
 def encode_filter_result(
@@ -261,10 +302,10 @@ def encode_filter_result(
         ``ExtenderFilterResult``: the form that was sent, an explicit list, both
         failure maps, no trailing byte.
     """
-    is_feasible = verdicts == Verdict.FEASIBLE
+    is_feasible = verdicts == FEASIBLE
     if nodes is None:
         kept = b",".join(quoted[is_feasible].tolist())
-        head = b'{"Nodes":null,"NodeNames":[' + kept + b'],"FailedNodes":{'
+        head = NAMES_HEAD + b"[" + kept + b'],"FailedNodes":{'
     else:
         kept = b",".join(
             [bytes(nodes[i]) for i in np.flatnonzero(is_feasible).tolist()]
@@ -274,33 +315,29 @@ def encode_filter_result(
             + kept
             + b']},"NodeNames":null,"FailedNodes":{'
         )
-    if is_feasible.all():
-        return head + b'},"FailedAndUnresolvableNodes":{' + _FILTER_TAIL
+    refused = np.flatnonzero(verdicts)
+    reached = verdicts[refused]
     shown = shown_verdict(verdicts)
-    joints = np.empty(len(Verdict), dtype=object)
-    for verdict in REASONS:
-        joints[verdict] = _JOINTS[verdict if shown is None else shown]
-    is_resolvable = np.zeros(len(Verdict), dtype=np.bool_)
-    is_resolvable[[v for v, reason in REASONS.items() if reason.is_resolvable]] = True
-    may_resolve = is_resolvable[verdicts]
+    texts = _JOINTS[reached if shown is None else np.full(len(reached), int(shown))]
+    may_resolve = _IS_RESOLVABLE[reached]
     return b"".join(
         [
             head,
-            _join_pairs(quoted, joints[verdicts], may_resolve),
+            _join_pairs(quoted[refused[may_resolve]], texts[may_resolve])[:-1],
             b'},"FailedAndUnresolvableNodes":{',
-            _join_pairs(quoted, joints[verdicts], ~(may_resolve | is_feasible)),
+            _join_pairs(quoted[refused[~may_resolve]], texts[~may_resolve])[:-1],
             _FILTER_TAIL,
         ]
     )
 
 
-def _join_pairs(heads: BytesArray, tails: BytesArray, selected: Any) -> bytes:
-    """Return head and tail of each selected candidate, without the last comma."""
+def _join_pairs(heads: BytesArray, tails: BytesArray) -> bytes:
+    """Return head and tail of each candidate, one after the other."""
     # PERF: one join of a flat list; bench/test_verbs.py
-    pairs = np.empty((int(np.count_nonzero(selected)), 2), dtype=object)
-    pairs[:, 0] = heads[selected]
-    pairs[:, 1] = tails[selected]
-    return b"".join(pairs.ravel().tolist())[:-1]
+    parts = [b""] * (2 * len(heads))
+    parts[0::2] = heads.tolist()
+    parts[1::2] = tails.tolist()
+    return b"".join(parts)
 
 
 def encode_priorities(quoted: BytesArray, priorities: Int64Array) -> bytes:
@@ -324,10 +361,7 @@ def encode_priorities(quoted: BytesArray, priorities: Int64Array) -> bytes:
     highest = int(priorities.max())
     joints = np.empty(highest + 1, dtype=object)
     joints[:] = [b',"Score":%d},{"Host":' % score for score in range(highest + 1)]
-    pairs = np.empty((len(priorities), 2), dtype=object)
-    pairs[:, 0] = quoted
-    pairs[:, 1] = joints[priorities]
-    body = b"".join(pairs.ravel().tolist())
+    body = _join_pairs(quoted, joints[priorities])
     return b'[{"Host":' + body.removesuffix(b',{"Host":') + b"]"
 
 

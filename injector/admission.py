@@ -44,6 +44,26 @@ class _Decision:
     operations: list[dict[str, Any]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class AdmissionOptions:
+    """What else is done to pods, and what happens when we fail ourselves.
+
+    Attributes
+    ----------
+    steps : tuple of PodStep
+        Run in order after the fallback and before the injection.
+    checks : tuple of PodStep
+        Run after the injection; they warn and change nothing.
+    is_fail_open : bool
+        Whether a pod passes unchanged when we fail ourselves; see
+        `Admission.answer_fault`.
+    """
+
+    steps: tuple[PodStep, ...] = ()
+    checks: tuple[PodStep, ...] = ()
+    is_fail_open: bool = False
+
+
 class Admission:
     """Answers admission reviews; holds no state of its own.
 
@@ -51,11 +71,9 @@ class Admission:
     ----------
     injector : Injector
     fallback : FallbackStep or None
+        Runs before everything else, on a copy of the pod.
     observer : AdmissionObserver
-    steps : sequence of PodStep
-        Run in order after the fallback and before the injection.
-    is_fail_open : bool
-        Whether a pod passes unchanged when we fail ourselves.
+    options : AdmissionOptions
     """
 
     def __init__(
@@ -63,15 +81,12 @@ class Admission:
         injector: Injector,
         fallback: FallbackStep | None,
         observer: AdmissionObserver,
-        *,
-        steps: Sequence[PodStep] = (),
-        is_fail_open: bool = False,
+        options: AdmissionOptions | None = None,
     ) -> None:
         self._injector = injector
         self._fallback = fallback
         self._observer = observer
-        self._steps = tuple(steps)
-        self._is_fail_open = is_fail_open
+        self._options = options or AdmissionOptions()
 
     def decide(self, review: Review) -> Answer:
         """Return the answer to `review`; raise `ReviewError` if its pod is none."""
@@ -105,12 +120,12 @@ class Admission:
                 "fields": {
                     "request_uid": review.uid,
                     "operation": review.operation,
-                    "is_fail_open": self._is_fail_open,
+                    "is_fail_open": self._options.is_fail_open,
                 }
             },
         )
         self._observer.observe_admission(Outcome.FAILED, Reason.INTERNAL_ERROR)
-        if self._is_fail_open:
+        if self._options.is_fail_open:
             return Answer(warnings=("gpu-extender failed: the pod was not changed",))
         return Answer(
             is_allowed=False,
@@ -126,11 +141,14 @@ class Admission:
             if self._fallback is not None:
                 undo.callback(self._fallback.release, facts)
                 fallback = self._fallback.apply(pod, facts)
-            warnings = [text for step in self._steps for text in step.apply(pod, facts)]
+            warnings = _run(self._options.steps, pod, facts)
             injection = self._injector.apply(pod, facts)
             if injection.outcome is Outcome.REJECTED:
                 return _Decision(injection, fallback, tuple(warnings))
-            operations = json_patch(review.object, pod)
+            warnings += _run(self._options.checks, pod, facts)
+            # Most pods are not changed, and a diff costs more than all the rest.
+            is_changed = pod != review.object
+            operations = json_patch(review.object, pod) if is_changed else []
             undo.pop_all()  # what the fallback holds is wanted now
         return _Decision(injection, fallback, tuple(warnings), operations)
 
@@ -155,6 +173,11 @@ class Admission:
                 }
             },
         )
+
+
+def _run(steps: Sequence[PodStep], pod: dict[str, Any], facts: PodFacts) -> list[str]:
+    """Run steps in order; return their warnings."""
+    return [text for step in steps for text in step.apply(pod, facts)]
 
 
 def skip_reason(review: Review, skipped_namespaces: frozenset[str]) -> Reason | None:

@@ -67,7 +67,7 @@ class FallbackStep(Protocol):
 
 
 class PodStep(Protocol):
-    """Changes a pod between fallback and injection.
+    """Changes a pod before injection, or only looks at it afterwards.
 
     Called from any worker thread, several at once, for every pod that is created
     outside the skipped namespaces; a second call must change nothing more.

@@ -1,15 +1,15 @@
 """The Falcon resource of the webhook, and its mapping of errors."""
 
-from collections.abc import Sequence
+from typing import Final
 
 import falcon
 
-from injector.admission import Admission, AdmissionObserver
-from injector.facts import FallbackStep, PodStep
+from injector.admission import Admission, AdmissionObserver, AdmissionOptions
+from injector.facts import FallbackStep
 from injector.mutate import Injector
 from injector.review import Review, ReviewError, decode_review, encode_answer
 
-_MAX_DESCRIPTION_LENGTH = 1024
+_MAX_DESCRIPTION_LENGTH: Final = 1024
 
 
 class MutateResource:
@@ -21,11 +21,7 @@ class MutateResource:
     fallback : FallbackStep or None
         Runs before everything else, on a copy of the pod.
     observer : AdmissionObserver
-    steps : sequence of PodStep
-        Run in order after the fallback and before the injection.
-    is_fail_open : bool
-        Whether a pod passes unchanged when we fail ourselves; see
-        `Admission.answer_fault`.
+    options : AdmissionOptions
     """
 
     def __init__(
@@ -33,13 +29,9 @@ class MutateResource:
         injector: Injector,
         fallback: FallbackStep | None,
         observer: AdmissionObserver,
-        *,
-        steps: Sequence[PodStep] = (),
-        is_fail_open: bool = False,
+        options: AdmissionOptions | None = None,
     ) -> None:
-        self._admission = Admission(
-            injector, fallback, observer, steps=steps, is_fail_open=is_fail_open
-        )
+        self._admission = Admission(injector, fallback, observer, options)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Decode, decide, encode."""

@@ -92,8 +92,8 @@ class Answer:
 
     Attributes
     ----------
-    patch : sequence of mapping
-        RFC 6902 operations; none when nothing changes.
+    patch : bytes
+        RFC 6902 operations as JSON; empty when nothing changes.
     status_code : int
         For a refusal.
     message : str
@@ -119,9 +119,9 @@ def decode_review(body: bytes) -> Review:
     if not isinstance(tree, dict):
         raise ReviewError([Fault("body", f"wanted an object, got {shorten(tree)}")])
     envelope, faults = convert_with_faults(tree, _Envelope)
-    if envelope is not None:
-        named = {fault.path for fault in faults}
-        faults += [item for item in _value_faults(envelope) if item.path not in named]
+    named = {fault.path for fault in faults}
+    found = [] if envelope is None else _value_faults(envelope)
+    faults += [item for item in found if item.path not in named]
     if envelope is None or faults:
         raise ReviewError(faults)
     request = envelope.request

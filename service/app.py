@@ -41,11 +41,21 @@ VERB_OF_PATH: Final = {
 
 
 class RequestIds:
-    """Falcon middleware that gives each request an id for its log lines."""
+    """Falcon middleware that gives a request's log lines its id; added first."""
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Take the caller's id, or make one."""
         REQUEST_ID.set(req.get_header("X-Request-Id") or secrets.token_hex(6))
+
+    def process_response(
+        self,
+        _req: falcon.Request,
+        _resp: falcon.Response,
+        _resource: object,
+        _req_succeeded: bool,
+    ) -> None:
+        """Drop the id: the thread's next lines are not this request's."""
+        REQUEST_ID.set("")
 
 
 class ReviewLimit:

@@ -147,6 +147,20 @@ class InjectionSettings(SettingsModel):
         " refused, or passed unchanged with a warning. It should equal the"
         " registration's.",
     )
+    scheduler_name: str | None = pydantic.Field(
+        default=None,
+        description="Scheduler that every pod asking a managed resource is sent to, for"
+        " a cluster with a scheduler of its own for GPUs. Without one, none is set.",
+    )
+    scheduler_opt_out_label: str = pydantic.Field(
+        default="gpu-extender.io/scheduler",
+        description="Label that, with the value `keep`, leaves a pod its scheduler.",
+    )
+    toleration: bool = pydantic.Field(
+        default=False,
+        description="Whether GPU pods get a toleration of taints named like their"
+        " resource.",
+    )
     skipped_namespaces: tuple[str, ...] = pydantic.Field(
         default=("kube-system", "kube-public", "kube-node-lease", "gpu-extender"),
         description="Namespaces whose pods pass untouched.",

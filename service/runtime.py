@@ -109,9 +109,7 @@ class Runtime:
         self.metrics.registry.register(
             CacheCollector(self.cell, self.ages, self._ledger.counts)
         )
-        self._webhook = Webhook(
-            self.cell, settings.injection, settings.fallback, self.metrics, self._folder
-        )
+        self._webhook = Webhook(self.cell, settings, self.metrics, self._folder)
         self.app = create_app(
             self.cell,
             lambda: self.live.verb_options,

@@ -26,7 +26,6 @@ from service.process_settings import (
     WebhookSettings,
 )
 
-
 # The last three: dates as keys, anchors that hold themselves, nesting without end.
 _UNREADABLE = (OSError, yaml.YAMLError, TypeError, ValueError, RecursionError)
 

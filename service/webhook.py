@@ -3,15 +3,21 @@
 from pathlib import Path
 
 from cluster.cache import SnapshotSource
+from injector.admission import AdmissionOptions
+from injector.capacity import CapacityCheck
 from injector.chains import Chains
+from injector.facts import PodStep
 from injector.fallback import Fallback, FallbackAnnotations, FallbackOptions
 from injector.holds import Holds
 from injector.http import MutateResource
 from injector.mutate import Injector, InjectorOptions
 from injector.rule_file import load_rules
 from injector.rules import RuleBook, Rules
+from injector.scheduling import SchedulerStep, TolerationStep
+from scoring.resources import ResourceScope
 from service.metrics import Metrics
 from service.policy_settings import FallbackSettings, InjectionSettings
+from service.settings import Settings
 
 
 class Webhook:
@@ -20,8 +26,7 @@ class Webhook:
     Parameters
     ----------
     source : SnapshotSource
-    injection : InjectionSettings
-    fallback : FallbackSettings
+    settings : Settings
     metrics : Metrics
     folder : Path
         Of the configuration file.
@@ -30,11 +35,12 @@ class Webhook:
     def __init__(
         self,
         source: SnapshotSource,
-        injection: InjectionSettings,
-        fallback: FallbackSettings,
+        settings: Settings,
         metrics: Metrics,
         folder: Path,
     ) -> None:
+        injection, fallback = settings.injection, settings.fallback
+        scope = settings.scope()
         self._injection = injection
         self.rules_path = (
             None if injection.rules_file is None else folder / injection.rules_file
@@ -56,7 +62,11 @@ class Webhook:
             injector,
             self._fallback,
             metrics,
-            is_fail_open=injection.failure_policy == "Ignore",
+            AdmissionOptions(
+                steps=build_steps(injection, scope),
+                checks=(CapacityCheck(source, scope),),
+                is_fail_open=injection.failure_policy == "Ignore",
+            ),
         )
 
     def load_rules(self) -> None:
@@ -69,6 +79,22 @@ class Webhook:
     def use(self, fallback: FallbackSettings) -> None:
         """Take new chains, namespaces and annotations; holds stay as they are."""
         self._fallback.use(build_fallback_options(fallback))
+
+
+def build_steps(
+    settings: InjectionSettings, scope: ResourceScope
+) -> tuple[PodStep, ...]:
+    """Return the optional steps that the settings switch on."""
+    steps: list[PodStep] = []
+    if settings.scheduler_name is not None:
+        steps.append(
+            SchedulerStep(
+                scope, settings.scheduler_name, settings.scheduler_opt_out_label
+            )
+        )
+    if settings.toleration:
+        steps.append(TolerationStep(scope))
+    return tuple(steps)
 
 
 def build_fallback_options(settings: FallbackSettings) -> FallbackOptions:

@@ -1,0 +1,1 @@
+"""Benchmarks: kernels and verbs in process, calls over HTTP beside an echo floor."""

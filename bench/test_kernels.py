@@ -1,0 +1,76 @@
+"""The kernels between decoding and encoding, for one call about all nodes."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from bench.clusters import build_snapshot, node_names
+from scoring.candidates import Ask, Candidates, LabelKeys, take_candidates
+from scoring.feasibility import judge
+from scoring.policy import classic, normalize_min_max, score_terms
+from scoring.snapshot import Snapshot
+from scoring.strategies import ScoreOptions
+
+SIZES: Final = (100, 1000, 5000, 10_000)
+LABELS: Final = LabelKeys()
+OPTIONS: Final = ScoreOptions(0.6, 0.8, {"nvidia-h100": frozenset({"nvidia-l4"})})
+WEIGHTS: Final = {"utilization": 40, "typeMatch": 30, "topology": 30}
+ASK: Final = Ask(
+    uid="asking",
+    request=(("nvidia.com/gpu", 2),),
+    primary="nvidia.com/gpu",
+    accelerator="nvidia-h100",
+    nominated_node="",
+)
+
+Benchmark = Callable[..., Any]
+
+
+class Case(NamedTuple):
+    """A cluster, and a call about all its nodes."""
+
+    snapshot: Snapshot
+    names: list[str]
+    candidates: Candidates
+
+
+@cache
+def make_case(count: int) -> Case:
+    snapshot, names = build_snapshot(count, LABELS), node_names(count)
+    return Case(snapshot, names, take_candidates(snapshot, names, ASK, LABELS))
+
+
+@pytest.fixture(params=SIZES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return make_case(request.param)
+
+
+def test_taking_candidates(benchmark: Benchmark, case: Case) -> None:
+    candidates = benchmark(take_candidates, case.snapshot, case.names, ASK, LABELS)
+
+    assert candidates.known.all()
+
+
+def test_judging(benchmark: Benchmark, case: Case) -> None:
+    result = benchmark(judge, case.candidates, ASK, is_enforcing=True)
+
+    assert 0 < result.feasible.sum() < len(case.names)
+
+
+def test_scoring(benchmark: Benchmark, case: Case) -> None:
+    def score() -> Any:
+        return classic(score_terms(case.candidates, ASK, OPTIONS, WEIGHTS), WEIGHTS)
+
+    totals = benchmark(score)
+
+    assert totals.max() > totals.min()
+
+
+def test_normalizing(benchmark: Benchmark, case: Case) -> None:
+    totals = classic(score_terms(case.candidates, ASK, OPTIONS, WEIGHTS), WEIGHTS)
+
+    priorities = benchmark(normalize_min_max, totals, case.candidates.known, 10)
+
+    assert (priorities.min(), priorities.max()) == (0, 10)

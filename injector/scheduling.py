@@ -1,0 +1,113 @@
+"""Optional steps that say which scheduler and which tainted nodes a GPU pod goes to."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cluster.objects import Pod
+from injector.facts import PodFacts
+from injector.quantities import exact_amount
+from injector.review import read_pod
+from scoring.resources import QuantityError, ResourceScope, is_whole_card, shorten
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+DEFAULT_OPT_OUT_LABEL: Final = "gpu-extender.io/scheduler"
+OPTED_OUT: Final = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStep:
+    """Sends every pod that asks a managed resource to one scheduler.
+
+    Two schedulers must not share the GPUs: neither sees what the other is about to
+    bind.
+
+    Attributes
+    ----------
+    scope : ResourceScope
+    scheduler_name : str
+    opt_out_label : str
+        A pod with this label and the value ``keep`` stays with its own scheduler.
+    """
+
+    scope: ResourceScope
+    scheduler_name: str
+    opt_out_label: str = DEFAULT_OPT_OUT_LABEL
+
+    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+        """Set ``spec.schedulerName``; warn if another scheduler was chosen."""
+        del facts
+        view = read_pod(pod)
+        labels = view.metadata.labels or {}
+        if labels.get(self.opt_out_label) == OPTED_OUT:
+            return ()
+        if not any(self.scope.is_managed(resource) for resource in asked(view)):
+            return ()
+        spec = pod["spec"]
+        before = spec.get("schedulerName") or DEFAULT_SCHEDULER
+        spec["schedulerName"] = self.scheduler_name
+        if before in {DEFAULT_SCHEDULER, self.scheduler_name}:
+            return ()
+        return (
+            (
+                f"scheduler {shorten(before)} replaced by {self.scheduler_name}; label"
+                f" {self.opt_out_label}: {OPTED_OUT} prevents it"
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TolerationStep:
+    """Lets GPU pods onto nodes that are tainted with the name of their resource.
+
+    The toleration is that of the ``ExtendedResourceToleration`` admission plugin; for
+    slices and shares, nodes tainted with the vendor's whole card are tolerated, too.
+
+    Attributes
+    ----------
+    scope : ResourceScope
+    """
+
+    scope: ResourceScope
+
+    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+        """Add the tolerations that the pod lacks."""
+        del facts
+        keys: dict[str, None] = {}
+        for resource in asked(read_pod(pod)):
+            if self.scope.is_gpu(resource):
+                keys[resource] = None
+                if not is_whole_card(resource):
+                    keys[f"{resource.partition('/')[0]}/gpu"] = None
+        if not keys:
+            return ()
+        tolerations = pod["spec"].get("tolerations") or []
+        for key in sorted(keys):
+            wanted = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+            if wanted not in tolerations:
+                tolerations.append(wanted)
+        pod["spec"]["tolerations"] = tolerations
+        return ()
+
+
+def asked(view: Pod) -> Iterator[str]:
+    """Yield the resources of which any container of a pod asks more than nothing.
+
+    A quantity that cannot be read counts as nothing: the API server refuses it.
+    """
+    spec = view.spec
+    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+        if container.resources is None:
+            continue
+        for amounts in (container.resources.limits, container.resources.requests):
+            for resource, quantity in (amounts or {}).items():
+                if _is_positive(quantity):
+                    yield resource
+
+
+def _is_positive(quantity: Any) -> bool:
+    """Say whether a quantity is above 0."""
+    try:
+        return exact_amount(quantity) > 0
+    except QuantityError:
+        return False

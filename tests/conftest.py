@@ -1,0 +1,35 @@
+"""Fixtures of more than one folder."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.service_process import ServiceProcess
+
+CAPTURES: Final = Path(__file__).parent / "contract" / "captures"
+
+
+@pytest.fixture(scope="session")
+def captured_cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ServiceProcess]:
+    """Run the real process over the captured cluster dump."""
+    dump = CAPTURES / "1.36" / "cluster-dump.yaml"
+    config = {"cluster": {"source": "file", "files": [str(dump)]}}
+    folder = tmp_path_factory.mktemp("captured-cluster")
+    with ServiceProcess(folder, config) as service:
+        service.wait_ready()
+        yield service
+
+
+@pytest.fixture
+def root_logger_as_it_was() -> Iterator[None]:
+    """Put the root logger back after a test that configures the logs."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

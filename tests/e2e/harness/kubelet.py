@@ -1,0 +1,136 @@
+"""Plays the kubelets' part: nobody else runs the pods that are bound."""
+
+import threading
+from collections.abc import Callable
+from typing import Final, Self
+
+from tests.e2e.harness.builders import JsonObject, ready_condition
+from tests.e2e.harness.client import STRATEGIC_PATCH, ApiClient
+from tests.e2e.harness.connection import ApiError, UnreachableError
+from tests.e2e.harness.watching import WatchStream
+
+RETRY_SECONDS: Final = 0.1
+FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+
+# pod -> the phase that it should have now; its present one leaves it alone
+PhaseRule = Callable[[JsonObject], str]
+
+
+def keep_running(pod: JsonObject) -> str:
+    """Run a pod and leave it running."""
+    phase: str = pod["status"].get("phase", "Pending")
+    return phase if phase in FINAL_PHASES else "Running"
+
+
+def finish_jobs(pod: JsonObject) -> str:
+    """Run a pod; one that a Job owns succeeds right after."""
+    is_running = pod["status"].get("phase") == "Running"
+    owners = pod["metadata"].get("ownerReferences", ())
+    if is_running and any(owner["kind"] == "Job" for owner in owners):
+        return "Succeeded"
+    return keep_running(pod)
+
+
+class KubeletStandIn:
+    """A thread that gives bound pods the phase of a rule and completes deletions.
+
+    It outlives an API server that goes away: it lists and watches again.
+    """
+
+    def __init__(self, client: ApiClient, rule: PhaseRule = keep_running) -> None:
+        self._client = client
+        self._rule = rule
+        self._stopping = threading.Event()
+        self._stream: WatchStream | None = None
+        self._lock = threading.Lock()  # around `_stream` and `_stopping`
+        self._thread = threading.Thread(target=self._run, name="kubelet stand-in")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start to run pods."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; pods keep the phase that they have."""
+        with self._lock:
+            self._stopping.set()
+            if self._stream is not None:
+                self._stream.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._list_and_watch()
+            except (ApiError, UnreachableError):
+                self._stopping.wait(RETRY_SECONDS)
+
+    def _list_and_watch(self) -> None:
+        bound = {"fieldSelector": "spec.nodeName!="}
+        page = self._client.list_page("Pod", query=bound)
+        for pod in page["items"]:
+            self._handle(pod)
+        stream = self._client.watch(
+            "Pod", resource_version=page["metadata"]["resourceVersion"], query=bound
+        )
+        with self._lock:
+            self._stream = stream
+            if self._stopping.is_set():
+                stream.close()
+        with stream:
+            for event in stream:
+                if event["type"] in {"ADDED", "MODIFIED"}:
+                    self._handle(event["object"])
+                elif event["type"] == "ERROR":
+                    return
+
+    def _handle(self, pod: JsonObject) -> None:
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        try:
+            if "deletionTimestamp" in pod["metadata"]:
+                complete_deletion(self._client, name, namespace=namespace)
+                return
+            phase = self._rule(pod)
+            if phase != pod["status"].get("phase"):
+                set_phase(self._client, name, phase, namespace=namespace)
+        except ApiError as error:
+            # The pod may be gone, or another one of its name be there, by now.
+            if error.reason not in {"NotFound", "Conflict"}:
+                raise
+
+
+def set_phase(
+    client: ApiClient,
+    pod: str,
+    phase: str,
+    *,
+    namespace: str = "default",
+    reason: str | None = None,
+) -> None:
+    """Write a pod's phase as its kubelet would; ready while it is running."""
+    status = {
+        "phase": phase,
+        "reason": reason,
+        "conditions": [ready_condition(is_true=phase == "Running")],
+    }
+    client.patch(
+        "Pod",
+        pod,
+        {"status": status},
+        namespace=namespace,
+        subresource="status",
+        content_type=STRATEGIC_PATCH,
+    )
+
+
+def complete_deletion(
+    client: ApiClient, pod: str, *, namespace: str = "default"
+) -> None:
+    """End a pod whose graceful deletion is under way."""
+    client.delete("Pod", pod, namespace=namespace, grace_seconds=0)

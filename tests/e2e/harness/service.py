@@ -1,0 +1,84 @@
+"""The product under test: `gpu-extender serve` as a process."""
+
+import http.client
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.e2e.harness.ports import LOOPBACK
+from tests.e2e.harness.process import ManagedProcess
+from tests.e2e.harness.reaper import Reaper
+
+REPOSITORY: Final = Path(__file__).resolve().parents[3]
+READY_PATH: Final = "/readyz/extender"
+TIMEOUT_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A started service: its process and its plain HTTP port."""
+
+    process: ManagedProcess
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The address of the plain HTTP listener."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """Read a page; return status and body."""
+        return http_get(self.port, path)
+
+    def status(self, path: str) -> int:
+        """Return the status of a page, 0 if nobody answers."""
+        try:
+            return self.get(path)[0]
+        except (OSError, http.client.HTTPException):
+            return 0
+
+
+def http_get(port: int, path: str) -> tuple[int, bytes]:
+    """Read a page from a port on loopback over a connection of its own."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def make_service(  # noqa: PLR0913 - every argument is named
+    settings: Mapping[str, Any],
+    *,
+    name: str,
+    port: int,
+    folder: Path,
+    log_folder: Path,
+    reaper: Reaper,
+    ready_path: str = READY_PATH,
+    env: Mapping[str, str] | None = None,
+) -> Service:
+    """Write the settings to a file and return the service, not started yet."""
+    config = folder / f"{name}.yaml"
+    config.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
+
+    def is_ready() -> bool:
+        return service.status(ready_path) == http.client.OK
+
+    process = ManagedProcess(
+        name,
+        [sys.executable, "-m", "service", "serve", "--config", config],
+        log_path=log_folder / f"{name}.log",
+        is_ready=is_ready,
+        reaper=reaper,
+        env=env,
+        cwd=REPOSITORY,
+    )
+    service = Service(process, port)
+    return service

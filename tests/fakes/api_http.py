@@ -1,0 +1,229 @@
+"""The HTTP side of the fake API server: what it sends, and the faults it can have."""
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.fakes.api_state import (
+    RESOURCES,
+    ApiState,
+    StatusError,
+    expired_line,
+    status_tree,
+)
+
+# SO_LINGER on with 0 s: closing sends RST instead of FIN.
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+# Go's server sends a body of known length up to this size, and chunks beyond it.
+_BUFFERED_BYTES: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The request is answered with this status."""
+
+    code: int
+    reason: str = "InternalError"
+    retry_after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The watch sends these bytes; then it ends well, or is reset."""
+
+    data: bytes
+    is_reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Headers come, if `has_headers`, and then not one byte more."""
+
+    has_headers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The request is answered once `release` is set."""
+
+    release: threading.Event = field(default_factory=threading.Event)
+
+
+Fault = Status | Lines | Silence | Held
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, as received."""
+
+    verb: str  # list or watch
+    resource: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]  # lower-case name -> value
+
+
+class Script(Protocol):
+    """What the HTTP side asks of the fake server."""
+
+    state: ApiState
+    token: str
+    ends_after_each_event: bool
+
+    def admit(self, request: Request) -> Fault | None:
+        """Note a request; return the fault that is scripted for it."""
+        ...
+
+    def lines(self, resource: str, revision: int) -> Iterator[bytes]:
+        """Yield a watch's lines from a revision on."""
+        ...
+
+    def tracked(self, connection: socket.socket) -> AbstractContextManager[None]:
+        """Make a connection one that can be cut."""
+        ...
+
+
+class Server(ThreadingHTTPServer):
+    """The listening socket; one thread for each connection, all joined on close."""
+
+    daemon_threads = False
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], api: Script) -> None:
+        super().__init__(address, Handler)
+        self.api = api
+        self.is_closing = False
+
+    def handle_error(self, *_: object) -> None:
+        """Keep quiet: clients that go away are part of the tests."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def handle(self) -> None:
+        with self.server.api.tracked(self.connection):
+            super().handle()
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query))
+        resource = next(
+            (name for name, (_, _, path) in RESOURCES.items() if path == url.path), ""
+        )
+        verb = "watch" if query.get("watch") == "1" else "list"
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(verb, resource, query, headers)
+        fault = self.server.api.admit(request)
+        if isinstance(fault, Held):
+            self._wait(fault.release.is_set)
+            fault = None
+        if not resource:
+            fault = Status(404, "NotFound")
+        expected = self.server.api.token
+        if expected and headers.get("authorization") != f"Bearer {expected}":
+            fault = Status(401, "Unauthorized")
+        if fault is None:
+            self._serve(request)
+        else:
+            self._fail(fault)
+
+    def _fail(self, fault: Fault) -> None:
+        match fault:
+            case Status(code, reason, retry_after):
+                self._answer(code, status_tree(code, reason, reason), retry_after)
+            case Lines(data, is_reset):
+                self._begin_stream()
+                self._send(data)
+                if is_reset:
+                    option = (socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                    self.connection.setsockopt(*option)
+                    self.connection.close()
+                    self.close_connection = True
+                else:
+                    self._send(b"")
+            case Silence(has_headers):
+                if has_headers:
+                    self._begin_stream()
+                self._wait(lambda: False)
+                self.close_connection = True
+
+    def _wait(self, is_over: Callable[[], bool]) -> None:
+        """Wait until something is so, the client leaves or the server closes."""
+        changed = self.server.api.state.changed
+        with changed:
+            while not (is_over() or self.server.is_closing or self._has_left()):
+                changed.wait(0.02)
+
+    def _has_left(self) -> bool:
+        """Whether the client has closed its end."""
+        try:
+            flags = socket.MSG_PEEK | socket.MSG_DONTWAIT
+            return not self.connection.recv(1, flags)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def _serve(self, request: Request) -> None:
+        api, query = self.server.api, request.query
+        if request.verb == "list":
+            limit, token = int(query.get("limit", 0)), query.get("continue", "")
+            try:
+                self._answer(200, api.state.page(request.resource, limit, token))
+            except StatusError as error:
+                self._answer(error.code, error.body)
+            return
+        self._begin_stream()
+        revision = int(query["resourceVersion"])
+        if revision < api.state.compacted:
+            self._send(expired_line(revision, api.state.compacted))
+            self._send(b"")
+            return
+        for line in api.lines(request.resource, revision):
+            if self.server.is_closing or self._has_left():
+                self.close_connection = True
+                return
+            if line:
+                self._send(line)
+                if api.ends_after_each_event:
+                    break
+        self._send(b"")
+
+    def _answer(self, code: int, tree: Any, retry_after: str = "") -> None:
+        body = json.dumps(tree, separators=(",", ":")).encode() + b"\n"
+        if len(body) > _BUFFERED_BYTES:
+            self._begin_stream(code)
+            for start in range(0, len(body), 32_768):
+                self._send(body[start : start + 32_768])
+            self._send(b"")
+            return
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if retry_after:
+            self.send_header("Retry-After", retry_after)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _begin_stream(self, code: int = 200) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def _send(self, data: bytes) -> None:
+        """Send one chunk; an empty one ends the answer."""
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

@@ -1,0 +1,82 @@
+"""Warnings for pods larger than the nodes of the cluster."""
+
+from cluster.cache import SnapshotCell
+from injector.admission import AdmissionOptions
+from injector.capacity import CapacityCheck
+from tests.builders import SCOPE, Tree, make_node, make_snapshot
+from tests.fakes.webhook import (
+    AMD,
+    Webhook,
+    both,
+    container,
+    gpus,
+    make_pod,
+    make_webhook,
+)
+
+
+def checking(*nodes: Tree) -> Webhook:
+    cell = SnapshotCell()
+    if nodes:
+        cell.publish(make_snapshot(nodes=nodes))
+    return make_webhook(options=AdmissionOptions(checks=(CapacityCheck(cell, SCOPE),)))
+
+
+def test_a_pod_larger_than_the_largest_node_is_told_with_both_numbers() -> None:
+    webhook = checking(
+        make_node(name="small", gpus=2, cpu="64", memory="512Gi"),
+        make_node(name="old", gpus=8, cpu="16", memory="48Gi"),
+        make_node(name="older", gpus=8, cpu="12", memory="56Gi"),
+    )
+
+    answered = webhook.send(make_pod(container("a", gpus(8))))
+
+    assert answered.is_allowed
+    assert answered.warnings == [
+        (
+            "cpu 32 is more than the 16 that the largest node with 8 nvidia.com/gpu"
+            " offers"
+        ),
+        (
+            "memory 64Gi is more than the 56Gi that the largest node with 8"
+            " nvidia.com/gpu offers"
+        ),
+    ]
+
+
+def test_a_pod_that_fits_is_not_warned_of() -> None:
+    webhook = checking(make_node(gpus=8, cpu="64", memory="256Gi"))
+
+    assert webhook.send(make_pod(container("a", gpus(8)))).warnings == []
+
+
+def test_a_cordoned_node_counts_too() -> None:
+    webhook = checking(
+        make_node(name="ready", gpus=1, cpu="2"),
+        make_node(name="cordoned", gpus=1, cpu="64", is_cordoned=True),
+    )
+
+    assert webhook.send(make_pod(container("a", gpus(1)))).warnings == []
+
+
+def test_no_node_with_these_gpus_says_nothing_of_the_rest() -> None:
+    webhook = checking(make_node(gpus=1, cpu="2"))
+
+    assert webhook.send(make_pod(container("a", gpus(2)))).warnings == []
+
+
+def test_a_resource_that_nobody_offers_says_nothing() -> None:
+    webhook = checking(make_node(gpus=1, cpu="2"))
+
+    assert webhook.send(make_pod(container("a", both({AMD: "1"})))).warnings == []
+
+
+def test_pods_without_gpus_are_not_looked_at() -> None:
+    webhook = checking(make_node(gpus=1, cpu="2"))
+    pod = make_pod(container("a", both({"cpu": "64"})), gpu_type=None)
+
+    assert webhook.send(pod).warnings == []
+
+
+def test_nothing_is_said_before_the_first_snapshot() -> None:
+    assert checking().send(make_pod(container("a", gpus(8)))).warnings == []
