@@ -30,13 +30,15 @@ class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
 class EchoResource:
     def on_post(self, req: falcon.Request, resp: falcon.Response, verb: str) -> None:
         names = msgspec.json.decode(req.bounded_stream.read(), type=Args).node_names
-        is_filter = verb == "filter"
-        found = FilterResult(names) if is_filter else [HostPriority(n, 5) for n in names]
+        filtered = FilterResult(names) if verb == "filter" else None
+        found = filtered or [HostPriority(name, 5) for name in names]
         resp.content_type, resp.data = falcon.MEDIA_JSON, msgspec.json.encode(found)
 
 
-app = falcon.App()
-app.add_route("/scheduler/{verb}", EchoResource())
-server = waitress.server.create_server(app, **waitress_options(ServerSettings(port=0)))
-print(server.effective_port, flush=True)
-server.run()
+if __name__ == "__main__":
+    app = falcon.App()
+    app.add_route("/scheduler/{verb}", EchoResource())
+    options = waitress_options(ServerSettings(port=0))
+    server = waitress.server.create_server(app, **options)
+    print(server.effective_port, flush=True)
+    server.run()

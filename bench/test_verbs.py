@@ -12,7 +12,7 @@ import pytest
 
 from bench.clusters import build_snapshot, call_body, node_names
 from cluster.cache import SnapshotCell
-from service.app import create_app
+from service.app import Collaborators, create_app
 from service.health import Health
 from service.metrics import Metrics
 from service.runtime import build_verb_options
@@ -36,7 +36,9 @@ def make_app(count: int) -> Callable[..., Any]:
     cell.publish(build_snapshot(count, options.label_keys))
     webhook = Webhook(cell, SETTINGS.injection, SETTINGS.fallback, metrics, Path())
     health = Health(cell, dict, SETTINGS.cluster.stale_after_seconds)
-    return create_app(cell, lambda: options, webhook.resource, metrics, health)
+    return create_app(
+        Collaborators(cell, lambda: options, webhook.resource, metrics, health)
+    )
 
 
 def prepare(count: int, verb: str, names: list[str]) -> Call:

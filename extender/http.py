@@ -8,6 +8,7 @@ import falcon
 
 from cluster.cache import NotSyncedError, SnapshotSource
 from extender import wire
+from extender.disagreements import Disagreements
 from extender.memo import FilterCall, Memo
 from extender.verbs import VerbOptions, filter_nodes, pose, prioritize_nodes
 from scoring.feasibility import Feasibility
@@ -39,11 +40,13 @@ class FilterResource:
         options: Callable[[], VerbOptions],
         observer: VerbObserver,
         memo: Memo,
+        disagreements: Disagreements,
     ) -> None:
         self._source = source
         self._options = options
         self._observer = observer
         self._memo = memo
+        self._disagreements = disagreements
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Decode, judge on one snapshot, encode."""
@@ -57,8 +60,12 @@ class FilterResource:
         answer = wire.encode_filter_result(question.quoted, result.verdicts, nodes)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = answer
-        self._memo.keep(FilterCall(body, answer, snapshot, options, question, result))
+        if nodes is None:  # a body of whole nodes is too large to keep
+            self._memo.keep(
+                FilterCall(body, answer, snapshot, options, question, result)
+            )
         self._observer.filtered(result)
+        self._disagreements.note(args.names, result.disagreeing)
         log_call(FILTER, question.ask.uid, len(args.names), result)
 
 

@@ -62,8 +62,7 @@ class Memo:
         for call in reversed(tuple(self._calls)):
             if call.precedes(*parts):
                 is_valid = (
-                    call.options is options
-                    and call.snapshot is self._source.current()
+                    call.options is options and call.snapshot is self._source.current()
                 )
                 return _what_passed(call) if is_valid else None
         return None

@@ -163,7 +163,7 @@ def filter_nodes(question: Question, options: VerbOptions) -> Feasibility:
         question.templates, question.ask, is_enforcing=options.is_enforcing
     )
     return Feasibility(
-        np.where(known, result.verdicts, template.verdicts), result.disagreements
+        np.where(known, result.verdicts, template.verdicts), result.disagreeing
     )
 
 

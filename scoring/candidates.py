@@ -175,7 +175,9 @@ def take_candidates(
         claimed=claimed,
         faulted=snapshot.faulted.take(columns),
         type_codes=(
-            np.zeros(count, dtype=np.int64) if kind is None else kind.codes.take(columns)
+            np.zeros(count, dtype=np.int64)
+            if kind is None
+            else kind.codes.take(columns)
         ),
         type_names=("", *kind.code_of) if kind is not None else ("",),
         linked=(

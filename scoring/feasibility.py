@@ -67,12 +67,17 @@ class Feasibility:
     ----------
     verdicts : int64 array, shape (C,)
         Values of `Verdict`.
-    disagreements : int
-        Candidates that pass although our own count of them is too low.
+    disagreeing : bool array, shape (C,)
+        True for candidates that pass although our own count of them is too low.
     """
 
     verdicts: Int64Array
-    disagreements: int
+    disagreeing: BoolArray
+
+    @property
+    def disagreements(self) -> int:
+        """How many candidates pass although our own count of them is too low."""
+        return int(np.count_nonzero(self.disagreeing))
 
     @property
     def feasible(self) -> BoolArray:
@@ -104,7 +109,9 @@ def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibilit
     """
     count = len(candidates.known)
     if not ask.request:
-        return Feasibility(np.zeros(count, dtype=np.int64), 0)
+        return Feasibility(
+            np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_)
+        )
     needed = _needed(ask)
     counted = ~candidates.claimed
     lacking = ~candidates.offered
@@ -126,20 +133,21 @@ def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibilit
     verdicts = np.zeros(count, dtype=np.int64)
     for verdict, failed in reversed(checks):  # the first check has the last word
         verdicts[failed] = int(verdict)
-    disagreements = int(np.count_nonzero(is_short & (verdicts == FEASIBLE)))
-    return Feasibility(verdicts, disagreements)
+    return Feasibility(verdicts, is_short & (verdicts == FEASIBLE))
 
 
 def _in_any_row(table: BoolArray) -> BoolArray:
     """Return where a table of shape (Q, C) is True in any row, shape (C,)."""
     # PERF: nearly every pod asks for one resource; bench/test_kernels.py
-    in_any: BoolArray = table[0] if len(table) == 1 else table.any(axis=0)
+    in_any: BoolArray = (
+        table[0] if len(table) == 1 else np.logical_or.reduce(table, axis=0)
+    )
     return in_any
 
 
 def _needed(ask: Ask) -> Int64Array:
     """Return the asked amounts, int64 of shape (Q, 1)."""
-    return np.array([[amount] for _, amount in ask.request], dtype=np.int64)
+    return np.array([amount for _, amount in ask.request], dtype=np.int64)[:, None]
 
 
 def short_of(candidates: Candidates, ask: Ask) -> BoolArray:

@@ -3,11 +3,13 @@
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import falcon
 
 from cluster.cache import NotSyncedError, SnapshotCell
+from extender.disagreements import Disagreements
 from extender.http import (
     FilterResource,
     PrioritizeResource,
@@ -90,16 +92,11 @@ class LastHandler:
         ) from error
 
 
-def create_app(
-    cell: SnapshotCell,
-    options: Callable[[], VerbOptions],
-    webhook: MutateResource,
-    metrics: Metrics,
-    health: Health,
-) -> falcon.App[falcon.Request, falcon.Response]:
-    """Return the WSGI application.
+@dataclass(frozen=True, slots=True)
+class Collaborators:
+    """What the routes are built over.
 
-    Parameters
+    Attributes
     ----------
     cell : SnapshotCell
     options : callable
@@ -107,7 +104,24 @@ def create_app(
     webhook : MutateResource
     metrics : Metrics
     health : Health
+    relist : callable
+        Has all pods listed anew, for a reason; nothing for a cluster from files.
     """
+
+    cell: SnapshotCell
+    options: Callable[[], VerbOptions]
+    webhook: MutateResource
+    metrics: Metrics
+    health: Health
+    relist: Callable[[str], object] = lambda _reason: None
+
+
+def create_app(
+    parts: Collaborators,
+) -> falcon.App[falcon.Request, falcon.Response]:
+    """Return the WSGI application."""
+    cell, options, metrics = parts.cell, parts.options, parts.metrics
+    webhook, health = parts.webhook, parts.health
     app = falcon.App()
     app.add_middleware(RequestIds())
     app.add_middleware(RequestTimer(metrics, VERB_OF_PATH))
@@ -118,7 +132,10 @@ def create_app(
     app.add_error_handler(ReviewError, reject_malformed_review)
     app.add_error_handler(NotSyncedError, reject_unsynced)
     memo = Memo(cell)
-    app.add_route(FILTER_PATH, FilterResource(cell, options, metrics, memo))
+    app.add_route(
+        FILTER_PATH,
+        FilterResource(cell, options, metrics, memo, Disagreements(parts.relist)),
+    )
     app.add_route(PRIORITIZE_PATH, PrioritizeResource(cell, options, metrics, memo))
     app.add_route(MUTATE_PATH, webhook)
     app.add_route("/healthz", HealthResource())

@@ -16,7 +16,7 @@ from cluster.writer import LedgerWriter
 from extender.verbs import VerbOptions
 from scoring.candidates import LabelKeys
 from scoring.strategies import ScoreOptions
-from service.app import MUTATE_PATH, create_app
+from service.app import MUTATE_PATH, Collaborators, create_app
 from service.cache_metrics import CacheCollector, WatchMetrics
 from service.health import Health
 from service.metrics import Metrics
@@ -111,11 +111,14 @@ class Runtime:
         )
         self._webhook = Webhook(self.cell, settings, self.metrics, self._folder)
         self.app = create_app(
-            self.cell,
-            lambda: self.live.verb_options,
-            self._webhook.resource,
-            self.metrics,
-            self.health,
+            Collaborators(
+                self.cell,
+                lambda: self.live.verb_options,
+                self._webhook.resource,
+                self.metrics,
+                self.health,
+                self._relist,
+            )
         )
         self._watch = self._build_watch()
         self._https = self._build_https()
@@ -135,6 +138,11 @@ class Runtime:
             self.live.verb_options.builder,
             WatchMetrics(self.metrics.registry),
         )
+
+    def _relist(self, reason: str) -> None:
+        """Have all pods listed anew: our counts of them do not add up."""
+        if self._watch is not None:
+            self._watch.restart_pods(reason)
 
     def _build_https(self) -> HttpsServer | None:
         """Return the HTTPS listener, None without a certificate."""

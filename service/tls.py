@@ -6,6 +6,7 @@ under a timeout of its own.
 """
 
 import logging
+import select
 import socket
 import ssl
 import threading
@@ -26,6 +27,8 @@ from service.server import ListenError
 logger = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_SECONDS: Final = 2.0
+# Between two parts of one request; between requests nobody waits.
+READ_TIMEOUT_SECONDS: Final = 10.0
 # Longer than the 90 s for which Go's clients keep an idle connection.
 IDLE_TIMEOUT_SECONDS: Final = 150
 MAX_HEADER_BYTES: Final = 32 * 2**10
@@ -101,9 +104,21 @@ class HandshakeConnection(cheroot.server.HTTPConnection):
                     "handshake failed", extra={"fields": {"error": str(error)}}
                 )
                 return False
-            self.socket.settimeout(self.server.timeout)
+            self.socket.settimeout(READ_TIMEOUT_SECONDS)
             self._has_shaken_hands = True
+            if not self._has_come():
+                return True
         return bool(super().communicate())  # type: ignore[no-untyped-call]  # its stub
+
+    def _has_come(self) -> bool:
+        """Say whether there is anything to read after the handshake.
+
+        Go's client keeps spare connections, on which nothing may come for minutes. A
+        worker that waited there would be lost to everybody else.
+        """
+        selector = select.poll()
+        selector.register(self.socket, select.POLLIN)
+        return bool(self.socket.pending() or selector.poll(0))
 
 
 class _Server(cheroot.wsgi.Server):

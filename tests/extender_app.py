@@ -10,7 +10,7 @@ from cluster.cache import SnapshotCell
 from injector.http import MutateResource
 from injector.mutate import Injector, InjectorOptions
 from injector.rules import RuleBook, Rules
-from service.app import create_app
+from service.app import Collaborators, create_app
 from service.health import Health
 from service.metrics import Metrics
 from service.runtime import build_verb_options
@@ -66,11 +66,13 @@ class ExtenderApp:
         injector = Injector(RuleBook(Rules()).current, InjectorOptions())
         self.client = falcon.testing.TestClient(
             create_app(
-                self.cell,
-                lambda: options,
-                MutateResource(injector, None, self.metrics),
-                self.metrics,
-                self.health,
+                Collaborators(
+                    self.cell,
+                    lambda: options,
+                    MutateResource(injector, None, self.metrics),
+                    self.metrics,
+                    self.health,
+                )
             )
         )
 

@@ -202,6 +202,18 @@ class ServiceProcess:
                 raise
 
 
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    return subprocess.run(  # noqa: S603  our own module
+        [sys.executable, "-m", "service", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
 def wait_until(
     is_so: Callable[[], bool], what: str, timeout_seconds: float = DEADLINE_SECONDS
 ) -> None:

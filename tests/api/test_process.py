@@ -4,8 +4,6 @@ import http.client
 import json
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,9 +15,9 @@ import pytest
 from tests.builders import make_node, make_pod
 from tests.service_process import (
     DEADLINE_SECONDS,
-    ROOT,
     ServiceProcess,
     exchange,
+    run_command,
     wait_until,
 )
 
@@ -61,18 +59,6 @@ def service(folder: Path) -> Iterator[ServiceProcess]:
     with ServiceProcess(folder, file_config()) as running:
         running.wait_ready()
         yield running
-
-
-def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end."""
-    return subprocess.run(  # noqa: S603  our own module
-        [sys.executable, "-m", "service", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )
 
 
 def fitting(service: ServiceProcess) -> list[str]:

@@ -26,13 +26,15 @@ SEED: Final = 20_261_127
 TEXTS: Final = {reason.text for reason in REASONS.values()}
 ODD_VALUES: Final[list[Any]] = [
     None, True, False, 0, -1, 1.5, 2**63, 10**40, "", "1", "1.2.3Gi", "-1", "1e9999",
-    "ghost", "h100-01", "\x00", "\ud7ff", "\u2028", "🚀" * 50, [], {}, [[]], [None],
+    "ghost", "h100-01", "\x00", "\ud7ff", "\u2028", "🚀" * 50,
+    [], {}, [[]], [None],
     {"items": []}, {"metadata": {}}, {"nvidia.com/gpu": "1"}, ["h100-01", "h100-01"],
 ]  # fmt: skip
 ODD_KEYS: Final = [
-    "Pod", "pod", "NodeNames", "nodenames", "Nodes", "items", "metadata", "name", "spec",
-    "status", "uid", "resources", "limits", "requests", "nvidia.com/gpu", "containers",
-    "initContainers", "overhead", "nodeSelector", "accelerator", "nominatedNodeName", "",
+    "Pod", "pod", "NodeNames", "nodenames", "Nodes", "items", "metadata", "name",
+    "spec", "status", "uid", "resources", "limits", "requests", "nvidia.com/gpu",
+    "containers", "initContainers", "overhead", "nodeSelector", "accelerator",
+    "nominatedNodeName", "",
 ]  # fmt: skip
 
 
@@ -63,7 +65,12 @@ def call(app: ExtenderApp, path: str, body: bytes) -> tuple[int, bytes]:
         "wsgi.input": io.BytesIO(body),
         "wsgi.errors": io.StringIO(),
     }
-    chunks = app.client.app(environ, lambda status, _headers: statuses.append(status))
+
+    def start_response(status: str, *_rest: object) -> Callable[[bytes], object]:
+        statuses.append(status)
+        return str  # nobody writes this way
+
+    chunks = app.client.app(environ, start_response)
     return int(statuses[0][:3]), b"".join(chunks)
 
 

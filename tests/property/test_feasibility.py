@@ -126,33 +126,31 @@ def offers(case: Case, node: Tree) -> list[Offer]:
 
 def plain_verdict(case: Case, name: str) -> tuple[Verdict, bool]:
     """Return the verdict on one candidate, and whether our count disagrees."""
+    node = next((tree for tree in case.nodes if tree["metadata"]["name"] == name), None)
     if not case.ask.request:
         return Verdict.FEASIBLE, False
-    node = next((tree for tree in case.nodes if tree["metadata"]["name"] == name), None)
     if node is None:
         return Verdict.UNKNOWN_NODE, False
     labels = node["metadata"]["labels"]
     having = offers(case, node)
     counted = [offer for offer in having if not offer.is_claimed]
+    lacking = [offer.resource for offer in having if not offer.is_offered]
+    asked_type = case.ask.accelerator
     is_short = (
         any(offer.is_short for offer in having) and name != case.ask.nominated_node
     )
-    if any(not offer.is_offered and offer.resource == GPU for offer in having):
-        return Verdict.NO_GPU, False
-    if not all(offer.is_offered for offer in having):
-        return Verdict.NO_SUCH_RESOURCE, False
-    if "nvidia.com/mig.config.state" in labels or any(
-        not offer.allocatable for offer in counted
-    ):
-        return Verdict.NOT_READY, False
-    if any(offer.allocatable < offer.asked for offer in counted):
-        return Verdict.TOO_FEW, False
-    asked_type = case.ask.accelerator
-    if asked_type is not None and labels.get("accelerator") != asked_type:
-        return Verdict.WRONG_TYPE, False
-    if is_short and case.is_enforcing:
-        return Verdict.INSUFFICIENT, False
-    return Verdict.FEASIBLE, is_short
+    table = {
+        Verdict.NO_GPU: GPU in lacking,
+        Verdict.NO_SUCH_RESOURCE: bool(lacking),
+        Verdict.NOT_READY: "nvidia.com/mig.config.state" in labels
+        or any(not offer.allocatable for offer in counted),
+        Verdict.TOO_FEW: any(offer.allocatable < offer.asked for offer in counted),
+        Verdict.WRONG_TYPE: asked_type is not None
+        and labels.get("accelerator") != asked_type,
+        Verdict.INSUFFICIENT: is_short and case.is_enforcing,
+    }
+    verdict = next((kind for kind, fails in table.items() if fails), Verdict.FEASIBLE)
+    return verdict, is_short and verdict is Verdict.FEASIBLE
 
 
 @settings(derandomize=True, deadline=None, max_examples=400)

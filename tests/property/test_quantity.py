@@ -74,11 +74,14 @@ def test_texts_of_the_same_letters_are_read_or_refused_as_the_grammar_says(
     value = plain_value(text)
 
     try:
-        read: Fraction | None = exact_quantity(text)
+        read: int | None = parse_quantity(text)
     except QuantityError:
         read = None
 
-    assert read == (None if value is not None and value < 0 else value)
+    if value is None or value < 0:
+        assert read is None
+    else:
+        assert read == min(math.ceil(value), MAX_QUANTITY)
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)
@@ -98,10 +101,10 @@ def test_texts_of_the_same_letters_are_read_or_refused_as_the_grammar_says(
 def test_any_value_is_an_amount_within_the_cap_or_refused(value: object) -> None:
     try:
         amount = parse_amount("nvidia.com/gpu", value)
-    except QuantityError as error:
-        assert len(str(error)) < 300
-    else:
-        assert 0 <= amount <= MAX_QUANTITY
+    except QuantityError:
+        return
+
+    assert 0 <= amount <= MAX_QUANTITY
 
 
 @settings(derandomize=True, deadline=None)

@@ -38,12 +38,12 @@ def test_all_faults_of_a_configuration_are_printed(
 
     status = main(["check-config", str(config)])
 
-    assert status == 2
-    assert capsys.readouterr() == (
-        "",
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (2, "")
+    assert printed.err == (
         "config.yaml: 2 fault(s)\n"
         "  server.port: Input should be greater than or equal to 0, got -1\n"
-        "  extra: Extra inputs are not permitted, got 1\n",
+        "  extra: Extra inputs are not permitted, got 1\n"
     )
 
 

@@ -1,18 +1,19 @@
 from pathlib import Path
+from typing import Final
 
 from service.examples import example_calls
 
+BASE: Final = "http://127.0.0.1:8888"
+
 
 def test_pages_and_calls_are_printed_ready_to_paste() -> None:
-    text = example_calls("http://127.0.0.1:8888", Path("configs/examples"))
+    text = example_calls(BASE, Path("examples"))
 
     lines = [line.strip() for line in text.splitlines()]
-    assert lines[0] == "gpu-extender serves on http://127.0.0.1:8888"
-    assert "http://127.0.0.1:8888/readyz/extender" in lines
+    assert lines[0] == f"gpu-extender serves on {BASE}"
+    assert f"{BASE}/readyz/extender" in lines
     assert [line for line in lines if line.startswith("curl ")] == [
-        "curl -s -d @configs/examples/filter.json"
-        " http://127.0.0.1:8888/scheduler/filter",
-        "curl -s -d @configs/examples/prioritize.json"
-        " http://127.0.0.1:8888/scheduler/prioritize",
-        "curl -s -d @configs/examples/mutate.json http://127.0.0.1:8888/mutate",
+        f"curl -s -d @examples/filter.json {BASE}/scheduler/filter",
+        f"curl -s -d @examples/prioritize.json {BASE}/scheduler/prioritize",
+        f"curl -s -d @examples/mutate.json {BASE}/mutate",
     ]

@@ -467,3 +467,12 @@ def test_every_refusal_has_a_constant_text_and_only_the_count_can_be_helped() ->
         any(character.isdigit() for character in reason.text)
         for reason in REASONS.values()
     )
+
+
+def test_a_pod_that_asks_nothing_is_nowhere_short() -> None:
+    ask = asking()
+    snapshot = make_snapshot(nodes=[make_node(name="a"), make_node(name="b")])
+    candidates = take_candidates(snapshot, ["a", "b"], ask, LabelKeys())
+
+    assert short_of(candidates, ask).shape == (0, 2)
+    assert counted_as_full(candidates, ask).requested.shape == (0, 2)

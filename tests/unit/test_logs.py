@@ -60,8 +60,9 @@ def test_a_request_marks_its_lines(stream: io.StringIO) -> None:
 
 
 def test_a_traceback_stays_on_its_line(stream: io.StringIO) -> None:
+    lookup: dict[str, str] = {}
     try:
-        raise KeyError("lost")
+        lookup["lost"]
     except KeyError:
         logging.getLogger("x").exception("failed")
 

@@ -57,8 +57,12 @@ def test_a_filter_call_counts_candidates_and_reasons() -> None:
         Verdict.INSUFFICIENT,
     ]
 
-    metrics.filtered(Feasibility(np.array(verdicts, dtype=np.int64), 3))
-    metrics.filtered(Feasibility(np.zeros(2, dtype=np.int64), 0))
+    metrics.filtered(
+        Feasibility(np.array(verdicts, dtype=np.int64), np.arange(len(verdicts)) < 3)
+    )
+    metrics.filtered(
+        Feasibility(np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.bool_))
+    )
 
     assert value_of(metrics, "scheduler_candidates_sum", verb="filter", stage="in") == 6
     assert (

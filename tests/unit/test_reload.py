@@ -147,7 +147,7 @@ def test_the_age_is_that_of_the_last_look(contents: Contents) -> None:
 
     reloader.look()
 
-    assert 0 <= first
+    assert first >= 0
     assert reloader.age_seconds() < 60
 
 

@@ -48,14 +48,16 @@ def verdicts_of(
     args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions = OPTIONS
 ) -> list[int]:
     """Return the verdict on each candidate."""
-    return filter_nodes(pose(args, snapshot, options), options).verdicts.tolist()
+    result = filter_nodes(pose(args, snapshot, options), options)
+    return [int(verdict) for verdict in result.verdicts]
 
 
 def priorities_of(
     args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions = OPTIONS
 ) -> list[int]:
     """Return the priority of each candidate."""
-    return prioritize_nodes(pose(args, snapshot, options), options).tolist()
+    result = prioritize_nodes(pose(args, snapshot, options), options)
+    return [int(priority) for priority in result]
 
 
 # --- what the pod asks -------------------------------------------------------

@@ -1,0 +1,174 @@
+"""Replays a large cluster as an API server sends it, from a process of its own.
+
+``python -m bench.cache.server NODES PODS`` prints its port. A watch of pods says
+nothing until ``GET /stream?count=N&rate=R`` asks for N events, R a second or as fast as
+they are taken (0); that call is answered when all are sent.
+"""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from bench.cache.objects import event_lines, node_texts, pod_texts
+
+PAGE: Final = 500
+VERSION: Final = 1_000_000
+BATCH_SECONDS: Final = 0.01
+UNLIMITED_BATCH: Final = 200
+KINDS: Final = {
+    "/api/v1/nodes": "Node",
+    "/api/v1/pods": "Pod",
+    "/apis/resource.k8s.io/v1/deviceclasses": "DeviceClass",
+}
+
+
+@dataclass
+class Job:
+    """Events to be sent, and whether they were."""
+
+    count: int
+    rate: int
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Replay:
+    """What is served. Handlers' threads call it."""
+
+    def __init__(self, nodes: int, pods: int) -> None:
+        self.items = {
+            "Node": list(node_texts(nodes)),
+            "Pod": list(pod_texts(pods, nodes)),
+            "DeviceClass": [],
+        }
+        self.events = event_lines(nodes, VERSION)
+        self.first_list_at = 0.0
+        self.jobs: list[Job] = []
+        self.has_jobs = threading.Condition()
+
+    def page(self, kind: str, start: int) -> list[bytes]:
+        """Return one page in parts: head, one part for each item, tail."""
+        everything = self.items[kind]
+        items = everything[start : start + PAGE]
+        left = len(everything) - start - len(items)
+        metadata: dict[str, str | int] = {"resourceVersion": str(VERSION)}
+        if left:
+            metadata["continue"] = str(start + PAGE)
+            metadata["remainingItemCount"] = left
+        head = f'{{"kind":"{kind}List","apiVersion":"v1","metadata":'
+        head += json.dumps(metadata, separators=(",", ":")) + ',"items":['
+        parts = [item + b"," for item in items]
+        parts[-1:] = items[-1:]
+        return [head.encode(), *parts, b"]}\n"]
+
+    def next_job(self) -> Job | None:
+        """Wait a while for a job, which is then the caller's."""
+        with self.has_jobs:
+            self.has_jobs.wait_for(lambda: bool(self.jobs), 1.0)
+            return self.jobs.pop(0) if self.jobs else None
+
+    def carry_out(self, job: Job) -> Iterator[bytes]:
+        """Yield the lines of a job in batches, at its rate."""
+        started = time.monotonic()
+        sent = 0
+        while sent < job.count:
+            if job.rate:
+                time.sleep(BATCH_SECONDS)
+                due = int((time.monotonic() - started) * job.rate) - sent
+            else:
+                due = UNLIMITED_BATCH
+            lines = list(islice(self.events, min(due, job.count - sent)))
+            sent += len(lines)
+            yield b"".join(map(chunk, lines))
+        job.done.set()
+
+
+def chunk(data: bytes) -> bytes:
+    """Return data as one chunk of an HTTP body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    replay: Replay
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query))
+        if url.path == "/stream":
+            self._stream(Job(int(query["count"]), int(query["rate"])))
+        elif url.path == "/first-list":
+            self._tell(self.replay.first_list_at)
+        elif query.get("watch"):
+            self._watch(KINDS[url.path])
+        else:
+            self._list(KINDS[url.path], int(query.get("continue", 0)))
+
+    def _stream(self, job: Job) -> None:
+        with self.replay.has_jobs:
+            self.replay.jobs.append(job)
+            self.replay.has_jobs.notify_all()
+        job.done.wait()
+        self._tell(time.monotonic())
+
+    def _tell(self, value: float) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _list(self, kind: str, start: int) -> None:
+        if not start and kind == "Node":
+            self.replay.first_list_at = time.monotonic()
+        self._begin()
+        parts = self.replay.page(kind, start)
+        self.wfile.write(b"".join(map(chunk, parts)) + b"0\r\n\r\n")
+
+    def _watch(self, kind: str) -> None:
+        self._begin()
+        while True:
+            job = self.replay.next_job() if kind == "Pod" else None
+            if job is not None:
+                for batch in self.replay.carry_out(job):
+                    self.wfile.write(batch)
+            elif kind != "Pod":
+                time.sleep(1.0)
+
+    def _begin(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+
+class Server(ThreadingHTTPServer):
+    """Ends with its process, open watches or not."""
+
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Keep quiet: the reader has left."""
+
+
+def main() -> None:
+    """Serve until ended."""
+    Handler.replay = Replay(int(sys.argv[1]), int(sys.argv[2]))
+    server = Server(("127.0.0.1", 0), Handler)
+    print(server.server_address[1], flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
