@@ -6,7 +6,7 @@ import waitress.server
 
 from cluster.objects import Pod
 from service.server import waitress_options
-from service.settings import ServerSettings
+from service.process_settings import ServerSettings
 
 
 class Args(msgspec.Struct, frozen=True, rename="pascal"):

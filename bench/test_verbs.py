@@ -15,8 +15,9 @@ from cluster.cache import SnapshotCell
 from service.app import Collaborators, create_app
 from service.health import Health
 from service.metrics import Metrics
+from service.process_settings import ClusterSettings
 from service.runtime import build_verb_options
-from service.settings import ClusterSettings, Settings
+from service.settings import Settings
 from service.webhook import Webhook
 
 SIZES: Final = (100, 1000, 5000, 10_000)
@@ -34,7 +35,7 @@ def make_app(count: int) -> Callable[..., Any]:
     options = build_verb_options(SETTINGS)
     cell, metrics = SnapshotCell(), Metrics()
     cell.publish(build_snapshot(count, options.label_keys))
-    webhook = Webhook(cell, SETTINGS.injection, SETTINGS.fallback, metrics, Path())
+    webhook = Webhook(cell, SETTINGS, metrics, Path())
     health = Health(cell, dict, SETTINGS.cluster.stale_after_seconds)
     return create_app(
         Collaborators(cell, lambda: options, webhook.resource, metrics, health)

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 # PyYAML takes about a second per megabyte; JSON is fifty times faster.
 LARGE_YAML_BYTES: Final = 20_000_000
 MAX_SHOWN_FAULTS: Final = 100
+# Python prints no number of more than 4,300 digits; as hexadecimal YAML can have them.
+MAX_INTEGER_BITS: Final = 4096
 
 
 # A plain time is text in JSON, and so is a plain ``=``, for which PyYAML has no
@@ -37,10 +39,13 @@ class _Loader(yaml.CSafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Construct one value; PyYAML lets faults of scalars through as they come."""
         try:
-            return super().construct_object(node, deep)
+            value = super().construct_object(node, deep)
+            if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
+                raise ValueError("integer out of range")  # noqa: TRY301 - one answer for all scalars
         except (LookupError, ValueError) as error:
             said = f"wanted {node.tag.rpartition(':')[2]}, got {shorten(node.value)}"
             raise ConstructorError(None, None, said, node.start_mark) from error
+        return value
 
 
 _Loader.yaml_implicit_resolvers = {

@@ -25,14 +25,21 @@ class LedgerWriter:
     cell : SnapshotCell
     on_error : callable
         Told that a change could not be applied; the writer goes on.
+    before_first : callable
+        Called once, when all is counted and before the first snapshot is published.
     """
 
     def __init__(
-        self, ledger: Ledger, cell: SnapshotCell, on_error: Callable[[], None]
+        self,
+        ledger: Ledger,
+        cell: SnapshotCell,
+        on_error: Callable[[], None],
+        before_first: Callable[[], None] = lambda: None,
     ) -> None:
         self._ledger = ledger
         self._cell = cell
         self._on_error = on_error
+        self._before_first = before_first
         self._queue: queue.SimpleQueue[tuple[Change, ...] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
@@ -67,7 +74,10 @@ class LedgerWriter:
                 self._guard(self._publish)
 
     def _publish(self) -> None:
-        self._cell.publish(self._ledger.build())
+        snapshot = self._ledger.build()
+        if not self._cell.is_synced:
+            self._before_first()
+        self._cell.publish(snapshot)
 
     def _guard(self, step: Callable[[], None]) -> None:
         """Run one step; a fault of our own must not end the thread."""

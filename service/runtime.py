@@ -1,5 +1,6 @@
 """`Runtime`: everything one process consists of, built from its settings."""
 
+import gc
 import logging
 import threading
 from collections.abc import Mapping
@@ -39,6 +40,16 @@ HTTPS_PATHS = frozenset({MUTATE_PATH, "/healthz", "/readyz", "/metrics"})
 def build_ledger(settings: Settings) -> Ledger:
     """Return an empty ledger with the label columns that scoring reads."""
     return Ledger((settings.labels.accelerator, settings.labels.interconnect))
+
+
+def freeze_memory() -> None:
+    """Take what has been read so far out of the garbage collector's rounds.
+
+    Those run on the request path, and walk everything that is not frozen: with 10,000
+    nodes they cost a sixth of a call.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def build_records(settings: Settings) -> RecordBuilder:
@@ -104,7 +115,9 @@ class Runtime:
         self.metrics = Metrics()
         self.cell = SnapshotCell()
         self._ledger = build_ledger(settings)
-        self._writer = LedgerWriter(self._ledger, self.cell, self.metrics.ledger_failed)
+        self._writer = LedgerWriter(
+            self._ledger, self.cell, self.metrics.ledger_failed, freeze_memory
+        )
         self.health = Health(self.cell, self.ages, settings.cluster.stale_after_seconds)
         self.metrics.registry.register(
             CacheCollector(self.cell, self.ages, self._ledger.counts)

@@ -2,7 +2,7 @@
 
 ``python -m bench.cache.server NODES PODS`` prints its port. A watch of pods says
 nothing until ``GET /stream?count=N&rate=R`` asks for N events, R a second or as fast as
-they are taken (0); that call is answered when all are sent.
+they are taken (0); that call is answered when all are sent, or ``GET /stop`` came.
 """
 
 import json
@@ -22,6 +22,7 @@ PAGE: Final = 500
 VERSION: Final = 1_000_000
 BATCH_SECONDS: Final = 0.01
 UNLIMITED_BATCH: Final = 200
+BOOKMARK_SECONDS: Final = 30.0
 KINDS: Final = {
     "/api/v1/nodes": "Node",
     "/api/v1/pods": "Pod",
@@ -51,6 +52,7 @@ class Replay:
         self.first_list_at = 0.0
         self.jobs: list[Job] = []
         self.has_jobs = threading.Condition()
+        self.current: Job | None = None
 
     def page(self, kind: str, start: int) -> list[bytes]:
         """Return one page in parts: head, one part for each item, tail."""
@@ -71,13 +73,14 @@ class Replay:
         """Wait a while for a job, which is then the caller's."""
         with self.has_jobs:
             self.has_jobs.wait_for(lambda: bool(self.jobs), 1.0)
-            return self.jobs.pop(0) if self.jobs else None
+            self.current = self.jobs.pop(0) if self.jobs else None
+            return self.current
 
     def carry_out(self, job: Job) -> Iterator[bytes]:
         """Yield the lines of a job in batches, at its rate."""
         started = time.monotonic()
         sent = 0
-        while sent < job.count:
+        while sent < job.count and not job.done.is_set():
             if job.rate:
                 time.sleep(BATCH_SECONDS)
                 due = int((time.monotonic() - started) * job.rate) - sent
@@ -87,6 +90,13 @@ class Replay:
             sent += len(lines)
             yield b"".join(map(chunk, lines))
         job.done.set()
+
+
+def bookmark(kind: str) -> bytes:
+    """Return a bookmark line."""
+    metadata = {"resourceVersion": str(VERSION), "name": ""}
+    tree = {"kind": kind, "apiVersion": "v1", "metadata": metadata}
+    return json.dumps({"type": "BOOKMARK", "object": tree}).encode() + b"\n"
 
 
 def chunk(data: bytes) -> bytes:
@@ -108,6 +118,10 @@ class Handler(BaseHTTPRequestHandler):
         query = dict(parse_qsl(url.query))
         if url.path == "/stream":
             self._stream(Job(int(query["count"]), int(query["rate"])))
+        elif url.path == "/stop":
+            if self.replay.current is not None:
+                self.replay.current.done.set()
+            self._tell(time.monotonic())
         elif url.path == "/first-list":
             self._tell(self.replay.first_list_at)
         elif query.get("watch"):
@@ -137,14 +151,20 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"".join(map(chunk, parts)) + b"0\r\n\r\n")
 
     def _watch(self, kind: str) -> None:
+        """Send jobs to the watch of pods, and bookmarks where there is nothing else."""
         self._begin()
+        quiet_since = time.monotonic()
         while True:
             job = self.replay.next_job() if kind == "Pod" else None
             if job is not None:
                 for batch in self.replay.carry_out(job):
                     self.wfile.write(batch)
+                quiet_since = time.monotonic()
             elif kind != "Pod":
                 time.sleep(1.0)
+            if time.monotonic() - quiet_since > BOOKMARK_SECONDS:
+                self.wfile.write(chunk(bookmark(kind)))
+                quiet_since = time.monotonic()
 
     def _begin(self) -> None:
         self.send_response(200)

@@ -103,10 +103,17 @@ def test_each_request_is_logged_at_debug_with_the_callers_id(folder: Path) -> No
 
         service.request("POST", FILTER, QUESTION, {"X-Request-Id": "from-the-caller"})
 
-        wait_until(lambda: bool(service.logs("call answered")), "the call is logged")
-        (line,) = service.logs("call answered")
-        assert line["request_id"] == "from-the-caller"
-        assert (line["verb"], line["candidates"], line["feasible"]) == ("filter", 2, 1)
+        service.request("POST", PRIORITIZE, QUESTION)
+        wait_until(lambda: len(service.logs("call answered")) == 2, "both are logged")
+        first, second = service.logs("call answered")
+        assert first["request_id"] == "from-the-caller"
+        assert (first["verb"], first["candidates"], first["feasible"]) == (
+            "filter",
+            2,
+            1,
+        )
+        assert (second["verb"], second["candidates"]) == ("prioritize", 2)
+        assert second["request_id"] not in ("", "from-the-caller")
 
 
 def test_the_name_localhost_is_listened_on(folder: Path) -> None:

@@ -171,6 +171,20 @@ def test_clients_that_do_not_shake_hands_keep_nobody_waiting(
         assert fetch(service, tmp_path, "GET", "/healthz").status == 200
 
 
+def test_spare_connections_keep_nobody_waiting(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    # Go's client shakes hands on connections that it may not use for minutes.
+    spare = [connect(service, tmp_path) for _ in range(4)]
+    for connection in spare:
+        connection.connect()
+
+    assert fetch(service, tmp_path, "GET", "/healthz").status == 200
+    for connection in spare:
+        assert exchange(connection, "GET", "/healthz").status == 200
+        connection.close()
+
+
 def test_a_review_beyond_the_limit_is_refused(
     service: ServiceProcess, tmp_path: Path
 ) -> None:

@@ -1,7 +1,15 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
-from scoring.candidates import Ask, LabelKeys, primary_resource, take_candidates
+from scoring.candidates import (
+    Ask,
+    Candidates,
+    LabelKeys,
+    primary_resource,
+    take_candidates,
+)
 from scoring.objects import Request
 from tests.builders import GPU, SCOPE, make_node, make_pod, make_snapshot
 
@@ -239,3 +247,25 @@ def test_faults_of_nodes_are_taken_along() -> None:
 
     assert taken.faulted.tolist() == [False, True]
     assert taken.faulted.dtype == np.bool_
+
+
+def test_a_selection_keeps_all_that_is_known_of_its_candidates() -> None:
+    labels = {"accelerator": "v100", "gpu-interconnect": "nvlink"}
+    snapshot = make_snapshot(
+        nodes=[
+            make_node(name="a", gpus=1),
+            make_node(name="b", gpus=2, labels=labels),
+            make_node(name="c", gpus=3, labels={"accelerator": "t4"}),
+        ],
+        pods=[make_pod(gpus=1, node_name="c")],
+    )
+    ask = asking((GPU, 1), nominated_node="b")
+    names = np.array(["a", "ghost", "b", "c"])
+    selected = np.array([False, True, True, True])
+
+    some = take_candidates(snapshot, list(names), ask, KEYS).only(selected)
+    direct = take_candidates(snapshot, list(names[selected]), ask, KEYS)
+
+    for field in dataclasses.fields(Candidates):
+        mine, wanted = getattr(some, field.name), getattr(direct, field.name)
+        assert np.array_equal(mine, wanted), field.name

@@ -4,6 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import cluster.decode
 from cluster.decode import (
     MAX_FAULTS,
     Fault,
@@ -245,6 +246,38 @@ def test_equal_requests_are_kept_once() -> None:
 
     assert first.request is second.request
     assert shared(first.request) is first.request
+
+
+def test_a_request_is_remembered_only_by_all_that_it_depends_on() -> None:
+    container = make_container(limits={GPU: 1})
+    flag: Tree = {"name": "main", "resources": {"limits": {GPU: True}}}
+    builder = RecordBuilder(SCOPE)
+
+    def read(**pod: Any) -> tuple[int, int]:
+        tree = msgspec.convert(make_pod(**pod), Pod)
+        record, faults = builder.pod_record(tree)
+        return dict(record.request).get(GPU, 0), len(faults)
+
+    for _ in range(2):
+        assert read(containers=[container]) == (1, 0)
+        assert read(containers=[flag]) == (0, 1)
+        assert read(containers=[container], spec={"overhead": {GPU: "1"}}) == (2, 0)
+        assert read(containers=[container], init_containers=[container]) == (1, 0)
+        sidecar = make_container(limits={GPU: 1}, is_sidecar=True)
+        assert read(containers=[container], init_containers=[sidecar]) == (2, 0)
+
+
+def test_the_memory_of_requests_has_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster.decode, "MAX_KNOWN_REQUESTS", 3)
+    builder = RecordBuilder(SCOPE)
+
+    for gpus in (1, 2, 3, 4, 5, 1, 2):
+        record = make_pod_record(make_pod(gpus=gpus), builder=builder)
+
+        assert dict(record.request)[GPU] == gpus
+        assert len(builder._requests) <= 3
 
 
 def test_a_pod_with_gates_is_gated() -> None:

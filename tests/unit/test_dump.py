@@ -393,24 +393,53 @@ def test_a_json_file_that_is_no_dump(write: Write, data: bytes, said: str) -> No
     assert "dump.json" in fault
 
 
-def test_numbers_of_any_length_are_answered(write: Write) -> None:
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_number_that_python_does_not_print_is_a_fault(
+    write: Write, sign: str
+) -> None:
+    amount = f"{sign}0x{'F' * 5000}"
     path = write(
-        "node.yaml",
-        "kind: Node\n"
-        "metadata: {name: a}\n"
-        f"status: {{allocatable: {{cpu: 0x{'F' * 5000}, memory: -0x{'F' * 5000}}}}}\n",
+        "pod.yaml",
+        "kind: Pod\n"
+        "metadata: {name: a, uid: a}\n"
+        "spec:\n"
+        "  containers:\n"
+        f"  - resources: {{limits: {{nvidia.com/gpu: {amount}}}}}\n",
     )
 
     (fault,) = faults_of(path)
 
-    assert "status.allocatable['memory']" in fault
-    assert "negative" in fault
+    assert "wanted int, got " in fault
+    assert "line 5" in fault
+
+
+def test_large_numbers_are_capped(write: Write) -> None:
+    path = write(
+        "node.yaml",
+        "kind: Node\n"
+        "metadata: {name: a}\n"
+        f"status: {{allocatable: {{nvidia.com/gpu: 0x{'F' * 900}}}}}\n",
+    )
+
+    assert free_gpus(load(path)) == {"a": 2**63 - 1}
 
 
 def test_a_folder_is_no_dump(tmp_path: Path) -> None:
     (fault,) = faults_of(tmp_path)
 
     assert fault.startswith(f"{tmp_path}: ")
+
+
+def test_a_device_class_that_does_not_decode_is_a_fault(write: Write) -> None:
+    (fault,) = faults_of(write("class.yaml", {"kind": "DeviceClass", "spec": {}}))
+
+    assert fault == "class.yaml: object.metadata: wanted a value, got none"
+
+
+def test_a_pod_of_which_too_much_is_wrong_is_given_up(write: Write) -> None:
+    path = write("pod.json", make_pod(spec={"tolerations": [{"key": 1}] * 60}))
+
+    assert len(faults_of(path)) == 50
 
 
 def test_the_same_pod_without_uid_is_a_duplicate(write: Write) -> None:

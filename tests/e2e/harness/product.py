@@ -1,6 +1,7 @@
 """The product as it ships: identity, settings, scheduler and webhook of one test."""
 
 import contextlib
+import http.client
 import json
 import subprocess
 import sys
@@ -178,6 +179,27 @@ class Product:
         assert status == HTTPStatus.OK, f"{path}: got {status} {body!r}"
         answer: JsonObject = json.loads(body)
         return answer
+
+    def post(self, path: str, question: JsonObject) -> tuple[int, Any]:
+        """Ask a verb; return status and decoded answer, None without one."""
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=10)
+        try:
+            connection.request("POST", path, json.dumps(question))
+            answer = connection.getresponse()
+            body = answer.read()
+        finally:
+            connection.close()
+        is_answer = answer.status == HTTPStatus.OK
+        return answer.status, json.loads(body) if is_answer else None
+
+    def ask_filter(self, pod: JsonObject, *nodes: str) -> tuple[int, Any]:
+        """Ask the filter as kube-scheduler does."""
+        return self.post("/scheduler/filter", {"Pod": pod, "NodeNames": list(nodes)})
+
+    def ask_priorities(self, pod: JsonObject, *nodes: str) -> tuple[int, Any]:
+        """Ask for priorities as kube-scheduler does."""
+        question = {"Pod": pod, "NodeNames": list(nodes)}
+        return self.post("/scheduler/prioritize", question)
 
     def amounts(self) -> Amounts:
         """Return node -> resource -> (allocatable, requested), as the cache has it."""
