@@ -2,11 +2,11 @@
 
 import falcon
 import msgspec
-import waitress.server
+from waitress.server import create_server
 
 from cluster.objects import Pod
-from service.server import waitress_options
 from service.process_settings import ServerSettings
+from service.server import waitress_options
 
 
 class Args(msgspec.Struct, frozen=True, rename="pascal"):
@@ -22,23 +22,19 @@ class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
     error: str = ""
 
 
-class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
-    host: str
-    score: int
+Host = msgspec.defstruct("Host", [("host", str), ("score", int, 5)], rename="pascal")
 
 
 class EchoResource:
     def on_post(self, req: falcon.Request, resp: falcon.Response, verb: str) -> None:
         names = msgspec.json.decode(req.bounded_stream.read(), type=Args).node_names
         filtered = FilterResult(names) if verb == "filter" else None
-        found = filtered or [HostPriority(name, 5) for name in names]
-        resp.content_type, resp.data = falcon.MEDIA_JSON, msgspec.json.encode(found)
+        resp.data = msgspec.json.encode(filtered or list(map(Host, names)))
 
 
 if __name__ == "__main__":
     app = falcon.App()
     app.add_route("/scheduler/{verb}", EchoResource())
-    options = waitress_options(ServerSettings(port=0))
-    server = waitress.server.create_server(app, **options)
+    server = create_server(app, **waitress_options(ServerSettings(port=0)))
     print(server.effective_port, flush=True)
     server.run()

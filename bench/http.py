@@ -87,7 +87,7 @@ def wait_for_port(process: subprocess.Popen[bytes], log: Path) -> int:
             if port is not None:
                 return port
         time.sleep(0.05)
-    raise BenchError(f"{process.args}: not serving; it said\n{log.read_text()}")
+    raise BenchError(f"{log.stem}: not serving; it said\n{log.read_text()}")
 
 
 def said_port(line: str) -> int | None:

@@ -25,6 +25,9 @@ PAUSE_SECONDS: Final = 0.05
 RESTART_INTERVAL_SECONDS: Final = 30.0
 # How often to look whether an optional kind has come to be.
 ABSENT_SECONDS: Final = 300.0
+# An API server that has just started forbids all, for a moment, and lacks groups. So
+# many refusals take some five seconds.
+DOUBTED_REFUSALS: Final = 5
 STOP_SECONDS: Final = 5.0
 # Answers after which the version that we hold is of no use.
 _RELIST_REASONS: Final = frozenset({"expired", "error_event", "undecodable"})
@@ -60,6 +63,7 @@ class Reflector:
         # Where the watch goes on; None before a list is complete.
         self._version: str | None = None
         self._is_absent = False
+        self._refusals = 0
         self._is_failing = False
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -147,6 +151,7 @@ class Reflector:
             query["continue"] = listing.continue_token
         self._replace(listing)
         self._is_absent = False
+        self._refusals = 0
 
     def _replace(self, listing: Listing[Any]) -> None:
         """Hand a complete list on."""
@@ -241,7 +246,9 @@ class Reflector:
             HTTPStatus.FORBIDDEN,
             HTTPStatus.NOT_FOUND,
         ):
-            return self._do_without(error)
+            self._refusals += 1
+            if self._refusals > DOUBTED_REFUSALS:
+                return self._do_without(error)
         is_refused = (
             HTTPStatus.BAD_REQUEST <= error.status < HTTPStatus.INTERNAL_SERVER_ERROR
         ) and error.status not in _KEEP_VERSION

@@ -324,7 +324,7 @@ def test_an_api_without_device_classes_will_do(
     full.withhold("deviceclasses", code)
 
     with cluster.synced():
-        full.wait_seen("list", "deviceclasses", 3)
+        full.wait_seen("list", "deviceclasses", 7)
         snapshot = cluster.cell.current()
         full.withhold("deviceclasses", None)
         full.put(
@@ -338,6 +338,30 @@ def test_an_api_without_device_classes_will_do(
 
     assert snapshot.device_class_resources == frozenset()
     assert 300.0 in cluster.delays
+
+
+def test_a_starting_api_server_that_refuses_for_a_moment_costs_no_device_class(
+    full: FakeApiServer, cluster: WatchedCluster
+) -> None:
+    full.put(
+        {
+            "kind": "DeviceClass",
+            "metadata": {"name": "gpu.example.com"},
+            "spec": {"extendedResourceName": GPU},
+        }
+    )
+
+    with cluster.synced():
+        cluster.wait_for(lambda s: s.device_class_resources == {GPU}, "the resource")
+        full.withhold("deviceclasses", 403)
+        full.cut()
+        cluster.observer.wait_for("watch_restarted", "deviceclasses", "http_403", 3)
+        snapshot = cluster.cell.current()
+        full.withhold("deviceclasses", None)
+        cluster.observer.wait_for("listed", "deviceclasses", "1", 2)
+
+    assert snapshot.device_class_resources == {GPU}
+    assert 300.0 not in cluster.delays
 
 
 def test_changed_credentials_are_read_after_a_refusal(
