@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from cluster.changes import NodesListed, PodsListed
 from cluster.decode import FaultSignals, RecordBuilder
-from cluster.ledger import Ledger, NodesListed, PodsListed
+from cluster.ledger import Ledger
 from cluster.objects import Node, Pod
 from scoring.candidates import LabelKeys
 from scoring.resources import ResourceScope

@@ -1,6 +1,6 @@
 """The resources that DeviceClasses carry, kept up to date class by class."""
 
-from cluster.ledger import Change, DeviceClassesListed
+from cluster.changes import Change, DeviceClassesListed
 from cluster.objects import DeviceClass
 
 

@@ -13,8 +13,8 @@ import msgspec
 import yaml
 from yaml.constructor import ConstructorError
 
+from cluster.changes import Change, DeviceClassesListed, NodesListed, PodsListed
 from cluster.decode import Fault, RecordBuilder, convert_with_faults
-from cluster.ledger import Change, DeviceClassesListed, NodesListed, PodsListed
 from cluster.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
 from scoring.resources import shorten
 

@@ -6,9 +6,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from cluster.decode import Fault, RecordBuilder, convert_with_faults
-from cluster.device_classes import DeviceClassTable
-from cluster.ledger import (
+from cluster.changes import (
     Change,
     NodeGone,
     NodeSeen,
@@ -17,6 +15,8 @@ from cluster.ledger import (
     PodSeen,
     PodsListed,
 )
+from cluster.decode import Fault, RecordBuilder, convert_with_faults
+from cluster.device_classes import DeviceClassTable
 from cluster.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
 from cluster.wire import (
     NO_JSON,

@@ -5,106 +5,29 @@ deleted. ``deletionTimestamp`` frees nothing, and any scheduler's pods count.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
-import numpy as np
 
-from cluster.objects import NodeRecord, PodRecord
-from scoring.objects import Request
-from scoring.resources import MAX_QUANTITY
-from scoring.snapshot import (
-    BoolArray,
-    Int64Array,
-    LabelColumn,
-    NodeIndex,
-    Snapshot,
-    build_node_index,
+from cluster.changes import (
+    Change,
+    DeviceClassesListed,
+    NodeGone,
+    NodeSeen,
+    NodesListed,
+    PodGone,
+    PodSeen,
+    PodsListed,
 )
+from cluster.columns import Columns
+from cluster.objects import NodeRecord, PodRecord
+from cluster.shares import Shares
+from scoring.objects import Request
+from scoring.snapshot import NodeIndex, Snapshot, build_node_index
 
 # More than come in the seconds that an admission can be in flight.
 MAX_ARRIVALS: Final = 4096
-# Above this many changed shares the base of the overlay is made anew.
-MAX_OVERLAY: Final = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSeen:
-    """A node was added or changed.
-
-    Attributes
-    ----------
-    is_partial : bool
-        Whether a part of it did not decode; a record kept before then stays.
-    """
-
-    record: NodeRecord
-    is_partial: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGone:
-    """A node was deleted."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodesListed:
-    """A complete list: it replaces, it does not merge.
-
-    Attributes
-    ----------
-    partial : frozenset of str
-        Names of nodes of which a part did not decode; records kept before stay.
-    """
-
-    records: tuple[NodeRecord, ...]
-    partial: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class PodSeen:
-    """A pod was added or changed; `is_partial` as in `NodeSeen`."""
-
-    record: PodRecord
-    is_partial: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PodGone:
-    """A pod was deleted."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodsListed:
-    """A complete list, as `NodesListed`; `partial` holds UIDs."""
-
-    records: tuple[PodRecord, ...]
-    partial: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceClassesListed:
-    """The extended resources that DeviceClasses carry, all of them."""
-
-    resources: frozenset[str]
-
-
-Change: TypeAlias = (
-    NodeSeen
-    | NodeGone
-    | NodesListed
-    | PodSeen
-    | PodGone
-    | PodsListed
-    | DeviceClassesListed
-)
 
 
 class PodArrival(msgspec.Struct, frozen=True, gc=False):
@@ -116,39 +39,6 @@ class PodArrival(msgspec.Struct, frozen=True, gc=False):
     generate_name: str
     owner_uid: str
     request: Request
-
-
-class ShareMap(Mapping[str, PodRecord]):
-    """An immutable mapping: a large base under a small overlay.
-
-    Publishing copies the overlay alone. In the overlay, None stands for a share that
-    is gone.
-    """
-
-    __slots__ = ("_base", "_overlay")
-
-    def __init__(
-        self, base: Mapping[str, PodRecord], overlay: Mapping[str, PodRecord | None]
-    ) -> None:
-        self._base = base
-        self._overlay = overlay
-
-    def __getitem__(self, uid: str) -> PodRecord:
-        record = self._overlay[uid] if uid in self._overlay else self._base[uid]
-        if record is None:
-            raise KeyError(uid)
-        return record
-
-    def __iter__(self) -> Iterator[str]:
-        for uid in self._base:
-            if uid not in self._overlay:
-                yield uid
-        for uid, record in self._overlay.items():
-            if record is not None:
-                yield uid
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 class Ledger:
@@ -168,8 +58,7 @@ class Ledger:
         # node name -> resource -> requested; nodes not seen yet have theirs, too
         self._requested: dict[str, dict[str, int]] = {}
         self._pending: dict[str, PodRecord] = {}
-        self._share_base: dict[str, PodRecord] = {}
-        self._share_overlay: dict[str, PodRecord | None] = {}
+        self._shares = Shares()
         self._arrivals: deque[PodArrival] = deque(maxlen=MAX_ARRIVALS)
         self._arrival_count = 0
         self._device_class_resources: frozenset[str] = frozenset()
@@ -306,7 +195,10 @@ class Ledger:
             del self._requested[record.node_name]
         self._dirty.add(record.node_name)
         if record.is_managed:
-            self._share_overlay[record.uid] = record if sign > 0 else None
+            if sign > 0:
+                self._shares.put(record)
+            else:
+                self._shares.drop(record.uid)
 
     def build(self) -> Snapshot:
         """Return the state as a snapshot with a new generation."""
@@ -336,128 +228,47 @@ class Ledger:
                 *(_resources_of(node) for node in self._nodes.values())
             )
         )
-        shape = (len(resources), len(names))
-        draft = _Draft(
-            allocatable=np.zeros(shape, dtype=np.int64),
-            requested=np.zeros(shape, dtype=np.int64),
-            offered=np.zeros(shape, dtype=np.bool_),
-            schedulable=np.zeros(len(names), dtype=np.bool_),
-            faulted=np.zeros(len(names), dtype=np.bool_),
-            label_codes={
-                key: np.zeros(len(names), dtype=np.int64) for key in self._label_keys
-            },
-            code_of={key: {} for key in self._label_keys},
-            facts=[],
-        )
-        draft.facts.extend(self._nodes.values())
-        return self._finish(draft, index, tuple(resources), names)
+        columns = Columns.fresh(len(resources), len(names), self._label_keys)
+        return self._finish(columns, index, tuple(resources), names)
 
     def _build_upon(self, last: Snapshot) -> Snapshot:
         """Copy the last arrays and write the changed nodes' columns."""
-        draft = _Draft(
-            allocatable=last.allocatable.copy(),
-            requested=last.requested.copy(),
-            offered=last.offered.copy(),
-            schedulable=last.schedulable.copy(),
-            faulted=last.faulted.copy(),
-            label_codes={key: col.codes.copy() for key, col in last.labels.items()},
-            code_of={key: dict(col.code_of) for key, col in last.labels.items()},
-            facts=list(self._nodes.values()),
-        )
         changed = [name for name in self._dirty if name in self._nodes]
-        return self._finish(draft, last.nodes, last.resources, changed)
+        return self._finish(Columns.upon(last), last.nodes, last.resources, changed)
 
     def _finish(
         self,
-        draft: "_Draft",
+        columns: Columns,
         index: NodeIndex,
         resources: tuple[str, ...],
         changed: Iterable[str],
     ) -> Snapshot:
-        """Write the `changed` columns of `draft` and freeze it."""
+        """Write the `changed` nodes and freeze all."""
         self._rows = {name: row for row, name in enumerate(resources)}
         for name in changed:
-            draft.write(
+            columns.write(
                 index.column_of[name],
                 self._nodes[name],
                 self._requested.get(name, {}),
                 self._rows,
             )
+        columns.freeze()
         return Snapshot(
             generation=self._generation,
             nodes=index,
             resources=resources,
-            allocatable=_frozen(draft.allocatable),
-            requested=_frozen(draft.requested),
-            offered=_frozen(draft.offered),
-            schedulable=_frozen(draft.schedulable),
-            faulted=_frozen(draft.faulted),
-            labels=MappingProxyType(
-                {
-                    key: LabelColumn(
-                        _frozen(codes), MappingProxyType(draft.code_of[key])
-                    )
-                    for key, codes in draft.label_codes.items()
-                }
-            ),
-            facts=tuple(draft.facts),
-            shares=self._shares(),
+            allocatable=columns.allocatable,
+            requested=columns.requested,
+            offered=columns.offered,
+            schedulable=columns.schedulable,
+            faulted=columns.faulted,
+            labels=columns.labels(),
+            facts=tuple(self._nodes.values()),
+            shares=self._shares.publish(),
             pending=tuple(self._pending.values()),
             arrivals=tuple(self._arrivals),
             device_class_resources=self._device_class_resources,
         )
-
-    def _shares(self) -> ShareMap:
-        if len(self._share_overlay) > MAX_OVERLAY:
-            self._share_base = dict(ShareMap(self._share_base, self._share_overlay))
-            self._share_overlay = {}
-        return ShareMap(self._share_base, dict(self._share_overlay))
-
-
-@dataclass(slots=True)
-class _Draft:
-    """Arrays of a snapshot in the making; shapes as in `Snapshot`."""
-
-    allocatable: Int64Array
-    requested: Int64Array
-    offered: BoolArray
-    schedulable: BoolArray
-    faulted: BoolArray
-    label_codes: dict[str, Int64Array]
-    code_of: dict[str, dict[str, int]]
-    facts: list[NodeRecord]
-
-    def write(
-        self,
-        column: int,
-        node: NodeRecord,
-        requested: Mapping[str, int],
-        row_of: Mapping[str, int],
-    ) -> None:
-        """Write all that is known of one node into its column."""
-        self.allocatable[:, column] = 0
-        self.requested[:, column] = 0
-        self.offered[:, column] = False
-        for name, _ in node.capacity:
-            self.offered[row_of[name], column] = True
-        for name, amount in node.allocatable:
-            self.offered[row_of[name], column] = True
-            self.allocatable[row_of[name], column] = amount
-        for name, amount in requested.items():
-            self.requested[row_of[name], column] = min(amount, MAX_QUANTITY)
-        self.schedulable[column] = node.is_ready and not node.is_cordoned
-        self.faulted[column] = node.is_faulted
-        for key, codes in self.label_codes.items():
-            value = node.labels.get(key)
-            known = self.code_of[key]
-            codes[column] = (
-                0 if value is None else known.setdefault(value, len(known) + 1)
-            )
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    array.setflags(write=False)
-    return array
 
 
 def _resources_of(node: NodeRecord) -> set[str]:

@@ -8,8 +8,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from cluster.backoff import Backoff, Pace
+from cluster.changes import Change
 from cluster.kinds import Kind, Listing
-from cluster.ledger import Change
 from cluster.outlet import Outlet
 from cluster.source import ApiError, ApiReader, ApiStream
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from cluster.cache import SnapshotCell
-from cluster.ledger import Change, Ledger
+from cluster.changes import Change
+from cluster.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 

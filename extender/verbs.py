@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
+from cluster.changes import NodesListed, PodsListed
 from cluster.decode import Fault, RecordBuilder
-from cluster.ledger import Ledger, NodesListed, PodsListed
+from cluster.ledger import Ledger
 from cluster.objects import NodeRecord, Pod
 from extender import wire
 from scoring.candidates import (

@@ -9,8 +9,9 @@ from copy import deepcopy
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from cluster.changes import DeviceClassesListed, NodesListed, PodsListed
 from cluster.decode import FaultSignals, RecordBuilder, convert_with_faults
-from cluster.ledger import DeviceClassesListed, Ledger, NodesListed, PodsListed
+from cluster.ledger import Ledger
 from cluster.objects import Node, NodeRecord, Pod, PodRecord
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot

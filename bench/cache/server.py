@@ -23,6 +23,7 @@ VERSION: Final = 1_000_000
 BATCH_SECONDS: Final = 0.01
 UNLIMITED_BATCH: Final = 200
 BOOKMARK_SECONDS: Final = 30.0
+GO_BUFFER: Final = 2048
 KINDS: Final = {
     "/api/v1/nodes": "Node",
     "/api/v1/pods": "Pod",
@@ -43,37 +44,27 @@ class Replay:
     """What is served. Handlers' threads call it."""
 
     def __init__(self, nodes: int, pods: int) -> None:
-        self.items = {
-            "Node": list(node_texts(nodes)),
-            "Pod": list(pod_texts(pods, nodes)),
-            "DeviceClass": [],
+        # kind -> the body of each page; the place of the next one is its token
+        self.pages = {
+            "Node": list(pages("Node", node_texts(nodes), nodes)),
+            "Pod": list(pages("Pod", pod_texts(pods, nodes), pods)),
+            "DeviceClass": list(pages("DeviceClass", iter(()), 0)),
         }
         self.events = event_lines(nodes, VERSION)
         self.first_list_at = 0.0
-        self.jobs: list[Job] = []
         self.has_jobs = threading.Condition()
+        # The jobs are for the newest watch; older ones are of processes that are gone.
+        self.watches = 0
+        self.jobs: list[Job] = []
         self.current: Job | None = None
 
-    def page(self, kind: str, start: int) -> list[bytes]:
-        """Return one page in parts: head, one part for each item, tail."""
-        everything = self.items[kind]
-        items = everything[start : start + PAGE]
-        left = len(everything) - start - len(items)
-        metadata: dict[str, str | int] = {"resourceVersion": str(VERSION)}
-        if left:
-            metadata["continue"] = str(start + PAGE)
-            metadata["remainingItemCount"] = left
-        head = f'{{"kind":"{kind}List","apiVersion":"v1","metadata":'
-        head += json.dumps(metadata, separators=(",", ":")) + ',"items":['
-        parts = [item + b"," for item in items]
-        parts[-1:] = items[-1:]
-        return [head.encode(), *parts, b"]}\n"]
-
-    def next_job(self) -> Job | None:
-        """Wait a while for a job, which is then the caller's."""
+    def next_job(self, watch: int) -> Job | None:
+        """Wait a while for a job of this watch."""
         with self.has_jobs:
             self.has_jobs.wait_for(lambda: bool(self.jobs), 1.0)
-            self.current = self.jobs.pop(0) if self.jobs else None
+            if not self.jobs or watch != self.watches:
+                return None
+            self.current = self.jobs.pop(0)
             return self.current
 
     def carry_out(self, job: Job) -> Iterator[bytes]:
@@ -90,6 +81,25 @@ class Replay:
             sent += len(lines)
             yield b"".join(map(chunk, lines))
         job.done.set()
+
+
+def pages(kind: str, items: Iterator[bytes], count: int) -> Iterator[bytes]:
+    """Yield the bodies of a list's pages, as kube-apiserver 1.36 splits them.
+
+    It sends each item in two chunks: Go's buffer of 2,048 bytes, and the rest.
+    """
+    for start in range(0, max(count, 1), PAGE):
+        metadata: dict[str, str | int] = {"resourceVersion": str(VERSION)}
+        if start + PAGE < count:
+            metadata["continue"] = str(start // PAGE + 1)
+            metadata["remainingItemCount"] = count - start - PAGE
+        head = f'{{"kind":"{kind}List","apiVersion":"v1","metadata":'
+        head += json.dumps(metadata, separators=(",", ":")) + ',"items":['
+        parts = [chunk(head.encode())]
+        for number, item in enumerate(islice(items, PAGE)):
+            text = item if number == 0 else b"," + item
+            parts += (chunk(text[:GO_BUFFER]), chunk(text[GO_BUFFER:]))
+        yield b"".join([*parts, chunk(b"]}\n"), chunk(b"")])
 
 
 def bookmark(kind: str) -> bytes:
@@ -143,19 +153,20 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _list(self, kind: str, start: int) -> None:
-        if not start and kind == "Node":
+    def _list(self, kind: str, number: int) -> None:
+        if not number and kind == "Node":
             self.replay.first_list_at = time.monotonic()
         self._begin()
-        parts = self.replay.page(kind, start)
-        self.wfile.write(b"".join(map(chunk, parts)) + b"0\r\n\r\n")
+        self.wfile.write(self.replay.pages[kind][number])
 
     def _watch(self, kind: str) -> None:
         """Send jobs to the watch of pods, and bookmarks where there is nothing else."""
         self._begin()
-        quiet_since = time.monotonic()
+        if kind == "Pod":
+            self.replay.watches += 1
+        watch, quiet_since = self.replay.watches, time.monotonic()
         while True:
-            job = self.replay.next_job() if kind == "Pod" else None
+            job = self.replay.next_job(watch) if kind == "Pod" else None
             if job is not None:
                 for batch in self.replay.carry_out(job):
                     self.wfile.write(batch)

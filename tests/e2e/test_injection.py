@@ -88,7 +88,10 @@ def container(
     """Return a container; without `limits`, those are the GPUs of `requests`."""
     wanted = dict(requests or {})
     bounds = {key: wanted[key] for key in (GPU, AMD) if key in wanted}
-    resources = {"requests": wanted, "limits": dict(bounds if limits is None else limits)}
+    resources = {
+        "requests": wanted,
+        "limits": dict(bounds if limits is None else limits),
+    }
     return {"name": name, "image": "registry.invalid/w:1", "resources": resources}
 
 

@@ -171,11 +171,12 @@ def test_not_ready_until_a_real_api_server_is_there(
 ) -> None:
     plane, product = fresh_control_plane, fresh_product
     plane.client.create(make_node("node-a", gpus=4))
-    plane.api_server.kill()
 
-    start_unsynced(product)
-    unsynced = statuses(product)
-    plane.api_server.start()
+    with product.outage():
+        plane.api_server.kill()
+        start_unsynced(product)
+        unsynced = statuses(product)
+        plane.api_server.start()
     product.service.process.wait_ready(timeout_seconds=10)
 
     assert unsynced["extender"] == unsynced["filter"] == 503

@@ -24,9 +24,7 @@ V100: Final = {TRIGGER: "V100"}
 def team(control_plane: ControlPlane, product: Product) -> Product:
     """Everything deployed on two V100 nodes, one of them with NVLink."""
     client = control_plane.client
-    client.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
-    )
+    client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
     nvlink = {"gpu-interconnect": "nvlink"}
     client.create(make_node("pcie", gpus=4, resources={MIG_2G: 1}))
     client.create(make_node("nvlink", gpus=4, labels=nvlink))

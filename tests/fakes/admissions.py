@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from cluster.cache import SnapshotCell
-from cluster.ledger import PodGone, PodSeen
+from cluster.changes import PodGone, PodSeen
 from injector.chains import Chains
 from injector.facts import FallbackResult, PodFacts
 from injector.fallback import Fallback, FallbackOptions

@@ -13,11 +13,10 @@ from unittest import mock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import cluster.ledger
-from cluster.ledger import (
+import cluster.shares
+from cluster.changes import (
     Change,
     DeviceClassesListed,
-    Ledger,
     NodeGone,
     NodeSeen,
     NodesListed,
@@ -25,6 +24,7 @@ from cluster.ledger import (
     PodSeen,
     PodsListed,
 )
+from cluster.ledger import Ledger
 from cluster.objects import NodeRecord, PodRecord
 from scoring.snapshot import Snapshot
 from tests.builders import (
@@ -280,7 +280,7 @@ def test_change_by_change_equals_from_scratch(
     published: Snapshot | None = None
 
     # a few shares, and not thousands, make a new base of the overlay
-    with mock.patch.object(cluster.ledger, "MAX_OVERLAY", 3):
+    with mock.patch.object(cluster.shares, "MAX_OVERLAY", 3):
         for change, is_published in [*before, *lists, *after, LAST]:
             ledger.apply(change)
             reference.apply(change)

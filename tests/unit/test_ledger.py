@@ -2,19 +2,18 @@ from typing import Any
 
 import pytest
 
-import cluster.ledger
-from cluster.ledger import (
-    MAX_ARRIVALS,
+import cluster.shares
+from cluster.changes import (
     DeviceClassesListed,
-    Ledger,
     NodeGone,
     NodeSeen,
     NodesListed,
     PodGone,
     PodSeen,
     PodsListed,
-    ShareMap,
 )
+from cluster.ledger import MAX_ARRIVALS, Ledger
+from cluster.shares import ShareMap
 from scoring.snapshot import Snapshot
 from tests.builders import (
     GPU,
@@ -379,7 +378,7 @@ def test_shares_are_those_of_bound_pods_with_a_managed_resource() -> None:
 def test_shares_are_right_while_their_base_is_made_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cluster.ledger, "MAX_OVERLAY", 3)
+    monkeypatch.setattr(cluster.shares, "MAX_OVERLAY", 3)
     ledger = make_ledger(nodes=[make_node(gpus=8)])
     expected: dict[str, str] = {}
     kept: list[tuple[Snapshot, dict[str, str]]] = []

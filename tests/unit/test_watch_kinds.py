@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from cluster.changes import DeviceClassesListed, NodeGone, NodeSeen, PodSeen
 from cluster.device_classes import DeviceClassTable
 from cluster.kinds import Kind, Listing, device_classes_kind, nodes_kind, pods_kind
-from cluster.ledger import DeviceClassesListed, NodeGone, NodeSeen, PodSeen
 from cluster.objects import DeviceClass, DeviceClassSpec, ObjectMeta
 from cluster.source import ApiError
 from tests.builders import BUILDER, GPU, Tree, make_node, make_pod

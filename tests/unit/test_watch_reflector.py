@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 
 from cluster.backoff import Pace
+from cluster.changes import Change, PodGone, PodSeen, PodsListed
 from cluster.health import SourceHealth
 from cluster.kinds import pods_kind
-from cluster.ledger import Change, PodGone, PodSeen, PodsListed
 from cluster.outlet import Outlet
 from cluster.reflector import Reflector
 from cluster.source import ApiError

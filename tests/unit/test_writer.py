@@ -3,7 +3,8 @@ import logging
 import pytest
 
 from cluster.cache import SnapshotCell
-from cluster.ledger import Change, Ledger, NodeSeen, NodesListed, PodSeen, PodsListed
+from cluster.changes import Change, NodeSeen, NodesListed, PodSeen, PodsListed
+from cluster.ledger import Ledger
 from cluster.writer import LedgerWriter
 from scoring.snapshot import Snapshot
 from tests.builders import GPU, make_node, make_node_record, make_pod, make_pod_record

@@ -62,7 +62,7 @@ class Product:
         self.client = plane.client
         self.port = free_port()
         self.webhook_port = free_port()
-        self._calls_before = len(plane.calls())
+        self._calls_checked = len(plane.calls())
         plane.kubectl("apply", "-f", str(DEPLOY / "rbac.yaml"))
         token = self.client.service_account_token(NAME, NAME)
         self.settings = self._settings(
@@ -228,23 +228,27 @@ class Product:
 
     @contextlib.contextmanager
     def outage(self) -> Iterator[None]:
-        """Let kube-scheduler complain of its extender for a while."""
+        """Break something: what is said and refused meanwhile is no fault.
+
+        An API server that has just started forbids everything for a moment.
+        """
+        self._check_refusals()
         self._check_scheduler_log()
         yield
+        self._calls_checked = len(self.plane.calls())
         if self._scheduler is not None:
             self._scheduler_log_checked = self._scheduler.log_size()
 
     def check(self) -> None:
         """Fail if something was said or refused that must not be."""
-        refused = [
-            call
-            for call in self.plane.calls()[self._calls_before :]
-            if call.is_refused and call.is_of(NAME)
-        ]
-        assert refused == []
+        self._check_refusals()
         self._check_scheduler_log()
         if self._service is not None:
             assert error_lines(self._service.process.log_text()) == []
+
+    def _check_refusals(self) -> None:
+        calls = self.plane.calls()[self._calls_checked :]
+        assert [call for call in calls if call.is_refused and call.is_of(NAME)] == []
 
     def _check_scheduler_log(self) -> None:
         if self._scheduler is not None:

@@ -1,0 +1,100 @@
+"""Arrays of a snapshot in the making: written column by column, then frozen."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+
+from cluster.objects import NodeRecord
+from scoring.resources import MAX_QUANTITY
+from scoring.snapshot import BoolArray, Int64Array, LabelColumn, Snapshot
+
+
+@dataclass(slots=True)
+class Columns:
+    """Arrays of a snapshot in the making; shapes as in `Snapshot`."""
+
+    allocatable: Int64Array
+    requested: Int64Array
+    offered: BoolArray
+    schedulable: BoolArray
+    faulted: BoolArray
+    label_codes: dict[str, Int64Array]
+    code_of: dict[str, dict[str, int]]
+
+    @classmethod
+    def fresh(cls, rows: int, nodes: int, label_keys: Iterable[str]) -> Self:
+        """Return columns of zeros."""
+        shape = (rows, nodes)
+        return cls(
+            allocatable=np.zeros(shape, dtype=np.int64),
+            requested=np.zeros(shape, dtype=np.int64),
+            offered=np.zeros(shape, dtype=np.bool_),
+            schedulable=np.zeros(nodes, dtype=np.bool_),
+            faulted=np.zeros(nodes, dtype=np.bool_),
+            label_codes={key: np.zeros(nodes, dtype=np.int64) for key in label_keys},
+            code_of={key: {} for key in label_keys},
+        )
+
+    @classmethod
+    def upon(cls, last: Snapshot) -> Self:
+        """Return a copy of the columns of a snapshot."""
+        return cls(
+            allocatable=last.allocatable.copy(),
+            requested=last.requested.copy(),
+            offered=last.offered.copy(),
+            schedulable=last.schedulable.copy(),
+            faulted=last.faulted.copy(),
+            label_codes={key: col.codes.copy() for key, col in last.labels.items()},
+            code_of={key: dict(col.code_of) for key, col in last.labels.items()},
+        )
+
+    def write(
+        self,
+        column: int,
+        node: NodeRecord,
+        requested: Mapping[str, int],
+        row_of: Mapping[str, int],
+    ) -> None:
+        """Write all that is known of one node into its column."""
+        self.allocatable[:, column] = 0
+        self.requested[:, column] = 0
+        self.offered[:, column] = False
+        for name, _ in node.capacity:
+            self.offered[row_of[name], column] = True
+        for name, amount in node.allocatable:
+            self.offered[row_of[name], column] = True
+            self.allocatable[row_of[name], column] = amount
+        for name, amount in requested.items():
+            self.requested[row_of[name], column] = min(amount, MAX_QUANTITY)
+        self.schedulable[column] = node.is_ready and not node.is_cordoned
+        self.faulted[column] = node.is_faulted
+        for key, codes in self.label_codes.items():
+            value = node.labels.get(key)
+            known = self.code_of[key]
+            codes[column] = (
+                0 if value is None else known.setdefault(value, len(known) + 1)
+            )
+
+    def freeze(self) -> None:
+        """Make all arrays read-only: they are part of a snapshot from now on."""
+        for array in (
+            self.allocatable,
+            self.requested,
+            self.offered,
+            self.schedulable,
+            self.faulted,
+            *self.label_codes.values(),
+        ):
+            array.setflags(write=False)
+
+    def labels(self) -> Mapping[str, LabelColumn]:
+        """Return the label columns, read-only."""
+        return MappingProxyType(
+            {
+                key: LabelColumn(codes, MappingProxyType(self.code_of[key]))
+                for key, codes in self.label_codes.items()
+            }
+        )
