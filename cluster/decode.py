@@ -25,7 +25,7 @@ from cluster.objects import (
 from cluster.pruning import Pruner
 from scoring.objects import Request
 from scoring.pod_request import effective_request, read_amounts
-from scoring.resources import PODS, QuantityError, ResourceScope, shorten
+from scoring.resources import PODS, QuantityError, Remembered, ResourceScope, shorten
 
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 # A healthy object has none; a hopeless one shall not take a minute.
@@ -145,6 +145,8 @@ class RecordBuilder:
     ----------
     scope : ResourceScope
     signals : FaultSignals
+    is_tracked, is_managed : callable
+        Those of `scope`, remembered.
     """
 
     scope: ResourceScope
@@ -153,6 +155,13 @@ class RecordBuilder:
     _requests: dict[str, tuple[Request, bool]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    is_tracked: Callable[[str], bool] = field(init=False, repr=False, compare=False)
+    is_managed: Callable[[str], bool] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("is_tracked", "is_managed"):
+            remembered = Remembered(getattr(self.scope, name))
+            object.__setattr__(self, name, remembered.__getitem__)
 
     def node_record(self, node: Node) -> tuple[NodeRecord, list[Fault]]:
         """Return the record of `node` and the faults of its fields."""
@@ -160,7 +169,7 @@ class RecordBuilder:
         collect = _collector(faults)
         labels = node.metadata.labels or {}
         statuses = {item.type: item.status for item in node.status.conditions or ()}
-        tracked = self.scope.is_tracked
+        tracked = self.is_tracked
         return NodeRecord(
             name=node.metadata.name,
             labels=labels,
@@ -222,7 +231,7 @@ class RecordBuilder:
         request = self.request_of(pod, faults)
         known = (
             shared(tuple(sorted((*request, (PODS, 1))))),
-            any(self.scope.is_managed(name) for name, _ in request),
+            any(self.is_managed(name) for name, _ in request),
         )
         if len(faults) == sound:
             if len(self._requests) >= MAX_KNOWN_REQUESTS:
@@ -232,7 +241,7 @@ class RecordBuilder:
 
     def request_of(self, pod: Pod, faults: list[Fault]) -> Request:
         """Return the effective request of tracked resources; add to `faults`."""
-        return effective_request(pod.spec, self.scope.is_tracked, _collector(faults))
+        return effective_request(pod.spec, self.is_tracked, _collector(faults))
 
 
 def owner_uid(pod: Pod) -> str:

@@ -65,8 +65,8 @@ class FilterResource:
                 FilterCall(body, answer, snapshot, options, question, result)
             )
         self._observer.filtered(result)
-        self._disagreements.note(args.names, result.disagreeing)
-        log_call(FILTER, question.ask.uid, len(args.names), result)
+        self._disagreements.note(question.names, result.disagreeing)
+        log_call(FILTER, question.ask.uid, len(question.names), result)
 
 
 class PrioritizeResource:
@@ -88,12 +88,17 @@ class PrioritizeResource:
         """Decode, score on one snapshot, encode."""
         options = self._options()
         body = req.bounded_stream.read()
-        question = self._memo.recall(body, options)
-        if question is None:
+        call = self._memo.recall(body, options)
+        if call is None:
             question = pose(wire.decode_args(body), self._source.current(), options)
-        priorities = prioritize_nodes(question, options)
+            quoted, priorities = question.quoted, prioritize_nodes(question, options)
+        else:
+            question = call.question
+            places = call.feasible_places()
+            quoted = question.quoted.take(places)
+            priorities = prioritize_nodes(question, options, places)
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = wire.encode_priorities(question.quoted, priorities)
+        resp.data = wire.encode_priorities(quoted, priorities)
         self._observer.prioritized(len(priorities))
         log_call(PRIORITIZE, question.ask.uid, len(priorities), None)
 

@@ -1,14 +1,16 @@
 """`Memo`: the computation that filter and prioritize of one pod share."""
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
 
 from cluster.cache import SnapshotSource
 from extender import wire
 from extender.verbs import Question, VerbOptions
 from scoring.feasibility import Feasibility
-from scoring.snapshot import Snapshot
+from scoring.snapshot import IndexArray, Snapshot
 
 # kube-scheduler asks about one pod at a time; each call kept keeps a snapshot alive.
 MAX_CALLS: Final = 4
@@ -32,6 +34,10 @@ class FilterCall:
             wire.POD_HEAD + pod + b","
         ) and self.answer.startswith(wire.NAMES_HEAD + names)
 
+    def feasible_places(self) -> IndexArray:
+        """Return the places of the candidates that passed."""
+        return np.flatnonzero(self.result.feasible)
+
 
 class Memo:
     """Remembers the last filter calls for the prioritize calls that follow them.
@@ -54,8 +60,8 @@ class Memo:
         """Remember an answered filter call."""
         self._calls.append(call)
 
-    def recall(self, body: bytes, options: VerbOptions) -> Question | None:
-        """Return the question of a prioritize call if a filter call posed it."""
+    def recall(self, body: bytes, options: VerbOptions) -> FilterCall | None:
+        """Return the filter call whose feasible candidates `body` asks about."""
         parts = wire.split_names_body(body)
         if parts is None:
             return None
@@ -64,17 +70,5 @@ class Memo:
                 is_valid = (
                     call.options is options and call.snapshot is self._source.current()
                 )
-                return _what_passed(call) if is_valid else None
+                return call if is_valid else None
         return None
-
-
-def _what_passed(call: FilterCall) -> Question:
-    """Return the call's question about the candidates that passed alone."""
-    feasible = call.result.feasible
-    if feasible.all():
-        return call.question
-    return replace(
-        call.question,
-        quoted=call.question.quoted[feasible],
-        candidates=call.question.candidates.only(feasible),
-    )

@@ -15,12 +15,13 @@ from scoring.candidates import (
     Ask,
     Candidates,
     LabelKeys,
+    has_repeats,
     primary_resource,
     take_candidates,
 )
 from scoring.feasibility import Feasibility, counted_as_full, judge
 from scoring.policy import PROFILES, normalize_min_max, score_terms
-from scoring.snapshot import BytesArray, Int64Array, Snapshot
+from scoring.snapshot import BytesArray, IndexArray, Int64Array, Snapshot
 from scoring.strategies import ScoreOptions
 
 
@@ -60,7 +61,7 @@ def read_ask(pod: Pod, options: VerbOptions) -> Ask:
     request = tuple(
         (name, amount)
         for name, amount in options.builder.request_of(pod, faults)
-        if scope.is_managed(name)
+        if options.builder.is_managed(name)
     )
     if faults:
         raise wire.WireError(
@@ -83,6 +84,8 @@ class Question:
     Attributes
     ----------
     ask : Ask
+    names : sequence of str, length C
+        Each once, in the order of the request.
     quoted : object array of bytes, shape (C,)
         The candidates' names as JSON strings.
     candidates : Candidates
@@ -92,6 +95,7 @@ class Question:
     """
 
     ask: Ask
+    names: Sequence[str]
     quoted: BytesArray
     candidates: Candidates
     templates: Candidates | None = None
@@ -100,22 +104,23 @@ class Question:
 def pose(args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions) -> Question:
     """Look the call's candidates up in `snapshot`."""
     ask = read_ask(args.pod, options)
-    candidates = take_candidates(snapshot, args.names, ask, options.label_keys)
-    quoted = _quote(args.names, candidates, snapshot)
+    names, keys = args.names, options.label_keys
+    candidates = take_candidates(snapshot, names, ask, keys)
+    if has_repeats(names, candidates, len(snapshot.nodes.names)):
+        names = tuple(dict.fromkeys(names))
+        candidates = take_candidates(snapshot, names, ask, keys)
+    quoted = _quote(names, candidates, snapshot)
     templates = None
     if args.nodes is not None and ask.request and not candidates.known.all():
         absent = {
             name: args.nodes[name]
-            for name, known in zip(args.names, candidates.known, strict=True)
+            for name, known in zip(names, candidates.known, strict=True)
             if not known
         }
         templates = take_candidates(
-            _template_snapshot(absent, snapshot, options),
-            args.names,
-            ask,
-            options.label_keys,
+            _template_snapshot(absent, snapshot, options), names, ask, keys
         )
-    return Question(ask, quoted, candidates, templates)
+    return Question(ask, names, quoted, candidates, templates)
 
 
 def _quote(
@@ -168,19 +173,25 @@ def filter_nodes(question: Question, options: VerbOptions) -> Feasibility:
     )
 
 
-def prioritize_nodes(question: Question, options: VerbOptions) -> Int64Array:
+def prioritize_nodes(
+    question: Question, options: VerbOptions, places: IndexArray | None = None
+) -> Int64Array:
     """Return what goes on the wire for each candidate, int64 of shape (C,).
 
-    A pod that asks for nothing that we manage gets 0 everywhere: we have no opinion.
+    With `places`, only the candidates there take part and are returned. A pod that
+    asks for nothing that we manage gets 0 everywhere: we have no opinion.
     """
     known = question.candidates.known
     if not question.ask.request:
-        return np.zeros(len(known), dtype=np.int64)
+        count = len(known) if places is None else len(places)
+        return np.zeros(count, dtype=np.int64)
     totals = _totals(question.candidates, question.ask, options)
     if question.templates is not None:
         template_totals = _totals(question.templates, question.ask, options)
         totals = np.where(known, totals, template_totals)
         known = known | question.templates.known
+    if places is not None:
+        totals, known = totals.take(places), known.take(places)
     return normalize_min_max(totals, known, options.max_score)
 
 

@@ -52,7 +52,7 @@ class ExtenderArgs:
     ----------
     pod : Pod
     names : sequence of str
-        The candidates, each once, in the order of the request.
+        The candidates, in the order of the request.
     nodes : mapping of str to msgspec.Raw, or None
         The candidates' objects byte for byte; None in the form of names alone.
     """
@@ -128,7 +128,7 @@ def decode_args(body: bytes) -> ExtenderArgs:
         args = _NAMES_DECODER.decode(body)
     except _DECODE_ERRORS:
         return _decode_unusual(body)
-    return ExtenderArgs(args.pod, _each_once(args.node_names))
+    return ExtenderArgs(args.pod, args.node_names)
 
 
 def split_names_body(body: bytes) -> tuple[bytes, bytes] | None:
@@ -138,11 +138,6 @@ def split_names_body(body: bytes) -> tuple[bytes, bytes] | None:
     except _DECODE_ERRORS:
         return None
     return bytes(parts.pod), bytes(parts.node_names)
-
-
-def _each_once(names: list[str]) -> Sequence[str]:
-    """Return the names without repetitions, in their order."""
-    return names if len(set(names)) == len(names) else tuple(dict.fromkeys(names))
 
 
 def _decode_unusual(body: bytes) -> ExtenderArgs:
@@ -232,7 +227,7 @@ def _read_names(raw: msgspec.Raw, faults: list[Fault]) -> Sequence[str]:
         for index, name in enumerate(names)
         if not isinstance(name, str)
     ]
-    return _each_once([name for name in names if isinstance(name, str)])
+    return [name for name in names if isinstance(name, str)]
 
 
 def _read_nodes(raw: msgspec.Raw, faults: list[Fault]) -> dict[str, msgspec.Raw]:

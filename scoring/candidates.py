@@ -74,11 +74,13 @@ class Candidates:
         True where only a DeviceClass carries the resource: no amounts are known.
     faulted : bool array, shape (C,)
     type_codes : int64 array, shape (C,)
-        Code of the node's ``accelerator`` label in `type_names`; 0 for none.
+        Code of the node's ``accelerator`` label in `type_names`; 0 for none. Read only
+        for a pod that asks a type.
     type_names : sequence of str
         Code -> label value; entry 0 is the empty string.
     linked : bool array, shape (C,)
-        True where the node says that its GPUs are joined by NVLink.
+        True where the node says that its GPUs are joined by NVLink. Read only for a
+        pod that asks several.
     nominated : bool array, shape (C,)
         True for the pod's nominated node.
     """
@@ -94,24 +96,6 @@ class Candidates:
     type_names: Sequence[str]
     linked: BoolArray
     nominated: BoolArray
-
-    def only(self, selected: BoolArray) -> "Candidates":
-        """Return the selected candidates, bool array of shape (C,), in their order."""
-        places = np.flatnonzero(selected)
-        return Candidates(
-            known=self.known.take(places),
-            columns=self.columns.take(places),
-            # PERF: `take` along rows costs a quarter of a mask; bench/test_verbs.py
-            allocatable=self.allocatable.take(places, axis=1),
-            requested=self.requested.take(places, axis=1),
-            offered=self.offered.take(places, axis=1),
-            claimed=self.claimed.take(places, axis=1),
-            faulted=self.faulted.take(places),
-            type_codes=self.type_codes.take(places),
-            type_names=self.type_names,
-            linked=self.linked.take(places),
-            nominated=self.nominated.take(places),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +123,7 @@ def take_candidates(
     ----------
     snapshot : Snapshot
     names : sequence of str, length C
-        Without duplicates.
+        A name that is repeated is a candidate as often; see `has_repeats`.
     ask : Ask
     keys : LabelKeys
 
@@ -163,11 +147,15 @@ def take_candidates(
     for row, (resource, _) in enumerate(ask.request):
         if resource in snapshot.device_class_resources:
             claimed[row] = ~offered[row]
-    kind = snapshot.labels.get(keys.accelerator)
-    link = snapshot.labels.get(keys.interconnect)
-    nominated = np.zeros(count, dtype=np.bool_)
+    nothing = np.zeros(count, dtype=np.bool_)
+    nominated = nothing
     if ask.nominated_node:
         nominated = found == snapshot.nodes.column_of.get(ask.nominated_node, -2)
+    type_codes, type_names = _take_types(snapshot, columns, ask, keys)
+    link = snapshot.labels.get(keys.interconnect)
+    linked = nothing
+    if link is not None and ask.amount > 1:
+        linked = link.codes.take(columns) == link.code_of.get("nvlink", -1)
     return Candidates(
         known=known,
         columns=columns,
@@ -176,19 +164,21 @@ def take_candidates(
         offered=offered | claimed,
         claimed=claimed,
         faulted=snapshot.faulted.take(columns),
-        type_codes=(
-            np.zeros(count, dtype=np.int64)
-            if kind is None
-            else kind.codes.take(columns)
-        ),
-        type_names=("", *kind.code_of) if kind is not None else ("",),
-        linked=(
-            np.zeros(count, dtype=np.bool_)
-            if link is None
-            else link.codes.take(columns) == link.code_of.get("nvlink", -1)
-        ),
+        type_codes=type_codes,
+        type_names=type_names,
+        linked=linked,
         nominated=nominated,
     )
+
+
+def _take_types(
+    snapshot: Snapshot, columns: IndexArray, ask: Ask, keys: LabelKeys
+) -> tuple[Int64Array, Sequence[str]]:
+    """Return code and names of the GPU types, if the pod asks one."""
+    kind = snapshot.labels.get(keys.accelerator)
+    if kind is None or ask.accelerator is None:
+        return np.zeros(len(columns), dtype=np.int64), ("",)
+    return kind.codes.take(columns), ("", *kind.code_of)
 
 
 def _take_tables(
@@ -211,6 +201,18 @@ def _take_tables(
             ):
                 table[source].take(columns, out=taken[row], mode="clip")
     return allocatable, requested, offered
+
+
+def has_repeats(names: Sequence[str], candidates: Candidates, node_count: int) -> bool:
+    """Say whether a name stands in `names` more than once.
+
+    PERF: by columns, a third of what a set of names takes; bench/test_verbs.py
+    """
+    if not candidates.known.all():
+        return len(set(names)) < len(names)
+    seen = np.zeros(node_count, dtype=np.bool_)
+    seen[candidates.columns] = True
+    return int(np.count_nonzero(seen)) < len(names)
 
 
 def _take_out_own_share(

@@ -1,10 +1,8 @@
 """`create_app`: all routes over their collaborators; it reads nothing itself."""
 
 import logging
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import falcon
 
@@ -23,50 +21,16 @@ from injector.http import MutateResource, is_under_review
 from injector.http import reject_malformed as reject_malformed_review
 from injector.review import ReviewError
 from service.cluster_page import ClusterResource
-from service.health import DrainNotice, Health, HealthResource, ReadinessResource
-from service.logs import REQUEST_ID
-from service.metrics import Metrics, MetricsResource, RequestTimer
+from service.frame import (
+    FILTER_PATH,
+    MUTATE_PATH,
+    PRIORITIZE_PATH,
+    RequestFrame,
+)
+from service.health import Health, HealthResource, ReadinessResource
+from service.metrics import Metrics, MetricsResource
 
 logger = logging.getLogger(__name__)
-
-FILTER_PATH: Final = "/scheduler/filter"
-PRIORITIZE_PATH: Final = "/scheduler/prioritize"
-MUTATE_PATH: Final = "/mutate"
-# Two objects of 3 MiB, etcd's and the API server's limit, and some room.
-MAX_REVIEW_BYTES: Final = 7 * 2**20
-# path -> label of the metrics
-VERB_OF_PATH: Final = {
-    FILTER_PATH: "filter",
-    PRIORITIZE_PATH: "prioritize",
-    MUTATE_PATH: "mutate",
-}
-
-
-class RequestIds:
-    """Falcon middleware that gives a request's log lines its id; added first."""
-
-    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Take the caller's id, or make one."""
-        REQUEST_ID.set(req.get_header("X-Request-Id") or secrets.token_hex(6))
-
-    def process_response(
-        self,
-        _req: falcon.Request,
-        _resp: falcon.Response,
-        _resource: object,
-        _req_succeeded: bool,
-    ) -> None:
-        """Drop the id: the thread's next lines are not this request's."""
-        REQUEST_ID.set("")
-
-
-class ReviewLimit:
-    """Falcon middleware that refuses a review larger than any real one."""
-
-    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Answer 413 by the length alone."""
-        if req.path == MUTATE_PATH and (req.content_length or 0) > MAX_REVIEW_BYTES:
-            raise falcon.HTTPContentTooLarge
 
 
 class LastHandler:
@@ -123,10 +87,7 @@ def create_app(
     cell, options, metrics = parts.cell, parts.options, parts.metrics
     webhook, health = parts.webhook, parts.health
     app = falcon.App()
-    app.add_middleware(RequestIds())
-    app.add_middleware(RequestTimer(metrics, VERB_OF_PATH))
-    app.add_middleware(DrainNotice(health))
-    app.add_middleware(ReviewLimit())
+    app.add_middleware(RequestFrame(metrics, health))
     app.add_error_handler(Exception, LastHandler(webhook))
     app.add_error_handler(WireError, reject_malformed)
     app.add_error_handler(ReviewError, reject_malformed_review)

@@ -101,8 +101,7 @@ def print_scheduler_config(
         return EXIT_FAULTY_INPUT
     chained = (name for chain in settings.fallback.chains for name in chain)
     resources = managed_resources(snapshot, settings.scope(), chained)
-    server = settings.server
-    prefix = url_prefix or f"http://{server.host}:{server.port}/scheduler"
+    prefix = url_prefix or f"{settings.server.url()}/scheduler"
     sys.stdout.write(
         render_scheduler_config(
             build_scheduler_config(resources, SchedulerOptions(scheduler_name, prefix))
@@ -138,7 +137,7 @@ def serve(config: Path, *, with_examples: bool) -> int:
         return EXIT_CANNOT_SERVE
     runtime.start()
     if with_examples:
-        base = f"http://{settings.server.host}:{runtime.server.port}"
+        base = settings.server.url(runtime.server.port)
         sys.stdout.write(example_calls(base, config.parent / "examples"))
         sys.stdout.flush()
     stop.wait()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from service.app import FILTER_PATH, MUTATE_PATH, PRIORITIZE_PATH
+from service.frame import FILTER_PATH, MUTATE_PATH, PRIORITIZE_PATH
 
 CALLS = (
     ("filter", FILTER_PATH),

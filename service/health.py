@@ -89,21 +89,3 @@ class ReadinessResource:
         resp.text = "; ".join(found) or "ok"
         if found:
             resp.status = falcon.HTTP_503
-
-
-class DrainNotice:
-    """Falcon middleware that asks clients to open a new connection while draining."""
-
-    def __init__(self, health: Health) -> None:
-        self._health = health
-
-    def process_response(
-        self,
-        _req: falcon.Request,
-        resp: falcon.Response,
-        _resource: object,
-        _req_succeeded: bool,
-    ) -> None:
-        """Close the connection after this answer."""
-        if self._health.is_draining:
-            resp.set_header("Connection", "close")

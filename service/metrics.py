@@ -3,8 +3,6 @@
 Labels have few, known values; their children are made once and kept.
 """
 
-import time
-from collections.abc import Mapping
 from typing import Final
 
 import falcon
@@ -149,31 +147,6 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         return prometheus_client.generate_latest(self.registry)
-
-
-class RequestTimer:
-    """Falcon middleware that times the requests of the verbs."""
-
-    def __init__(self, metrics: Metrics, verb_of_path: Mapping[str, str]) -> None:
-        self._metrics = metrics
-        self._verb_of_path = verb_of_path
-
-    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Note when the request came."""
-        req.context.started = time.perf_counter()
-
-    def process_response(
-        self,
-        req: falcon.Request,
-        resp: falcon.Response,
-        _resource: object,
-        _req_succeeded: bool,
-    ) -> None:
-        """Count it, if it was for a verb."""
-        verb = self._verb_of_path.get(req.path)
-        if verb is not None:
-            seconds = time.perf_counter() - req.context.started
-            self._metrics.request_answered(verb, str(resp.status), seconds)
 
 
 class MetricsResource:

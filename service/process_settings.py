@@ -58,6 +58,11 @@ class ServerSettings(SettingsModel):
             raise ValueError(f"wanted a loopback address, got {host!r}")
         return host
 
+    def url(self, port: int | None = None) -> str:
+        """Return the listener's address; `port` is the one taken where 0 is set."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port if port is None else port}"
+
 
 class WebhookSettings(SettingsModel):
     """Where and how the HTTPS listener of the webhook listens."""

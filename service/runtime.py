@@ -17,8 +17,9 @@ from cluster.writer import LedgerWriter
 from extender.verbs import VerbOptions
 from scoring.candidates import LabelKeys
 from scoring.strategies import ScoreOptions
-from service.app import MUTATE_PATH, Collaborators, create_app
+from service.app import Collaborators, create_app
 from service.cache_metrics import CacheCollector, WatchMetrics
+from service.frame import MUTATE_PATH
 from service.health import Health
 from service.metrics import Metrics
 from service.reload import Reloader, WatchedFiles
@@ -229,7 +230,7 @@ class Runtime:
             "serving",
             extra={
                 "fields": {
-                    "address": f"http://{settings.server.host}:{self.server.port}",
+                    "address": settings.server.url(self.server.port),
                     "webhook_port": self.https_port,
                     "source": settings.cluster.source,
                 }

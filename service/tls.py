@@ -19,8 +19,8 @@ import cheroot.server
 import cheroot.ssl
 import cheroot.wsgi
 
-from service.app import MAX_REVIEW_BYTES
 from service.closing import WsgiApp
+from service.frame import MAX_REVIEW_BYTES
 from service.process_settings import WebhookSettings
 from service.server import ListenError
 

@@ -118,6 +118,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # as Go does
     replay: Replay
 
     def log_message(self, *_: object) -> None:

@@ -8,7 +8,7 @@ from tests.e2e.harness.builders import GPU, JsonObject, make_node, make_pod
 from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.pods import wait_until_bound
 from tests.e2e.harness.product import Product
-from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.waiting import stays_true, wait_for
 
 API: Final = "resource.k8s.io/v1"
 DRIVER: Final = "gpu.example.com"
@@ -108,3 +108,26 @@ def test_kube_scheduler_binds_a_pod_to_the_devices_of_a_class(
 
     assert wait_until_bound(client, "train") == "with-devices"
     assert product.calls_of("filter") >= 1
+
+
+def test_a_restarted_api_server_costs_no_device_class(
+    fresh_control_plane: ControlPlane, fresh_product: Product
+) -> None:
+    plane, product = fresh_control_plane, fresh_product
+    plane.client.create(make_node("node-a"))
+    create_class(plane)
+    product.start()
+
+    def passes() -> bool:
+        return bool(product.ask_filter(POD, "node-a")[1]["NodeNames"] == ["node-a"])
+
+    wait_for(passes, timeout_seconds=5, what="node passes the filter")
+    # Before it knows the roles, a starting API server forbids the list.
+    with product.outage():
+        plane.api_server.kill()
+        plane.api_server.start()
+
+    # By then each watch has tried again.
+    stays_true(passes, for_seconds=5, what="node passes the filter")
+    plane.client.delete("DeviceClass", "gpu", api_version=API)
+    wait_for(lambda: not passes(), timeout_seconds=5, what="class seen to go")

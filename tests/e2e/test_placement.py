@@ -76,7 +76,7 @@ def wait_until_counted(product: Product) -> None:
     ("scoring", "rule", "amount", "expected"),
     [
         pytest.param({}, CLASSIC, 1, "target", id="as shipped"),
-        # All nodes are equal in topology, so the little that utilization counts decides.
+        # All nodes are equal in topology: the little that utilization counts decides.
         pytest.param(
             {"weights": {"utilization": 10, "typeMatch": 0, "topology": 90}},
             Rule(utilization=10, type_match=0, topology=90),
@@ -94,7 +94,7 @@ def wait_until_counted(product: Product) -> None:
             "quarter",
             id="a lower target",
         ),
-        # 50 + 16 + 200 on the quarter-full node with NVLink, 50 + 40 + 100 on the target.
+        # 50 + 16 + 200 on the quarter-full node with NVLink, 50 + 40 + 100 on target.
         pytest.param(
             {"weights": {"utilization": 40, "typeMatch": 0, "topology": 200}},
             Rule(utilization=40, type_match=0, topology=200),

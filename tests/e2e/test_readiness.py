@@ -1,4 +1,4 @@
-"""Ready when synced, still answering when the API server is away, not ready when stale."""
+"""Ready when synced, answering while the API server is away, not ready when stale."""
 
 import time
 from collections.abc import Iterator

@@ -107,10 +107,11 @@ def test_a_dry_run_holds_no_slice(
 ) -> None:
     client = control_plane.client
     client.create(make_node("node-a", gpus=4, resources={MIG_2G: 1}))
-    wait_for(lambda: webhook.amounts(), timeout_seconds=5, what="node in the cache")
+    wait_for(webhook.amounts, timeout_seconds=5, what="node in the cache")
 
     def resource_of(pod: JsonObject) -> str:
-        return next(iter(pod["spec"]["containers"][0]["resources"]["limits"]))
+        name: str = next(iter(pod["spec"]["containers"][0]["resources"]["limits"]))
+        return name
 
     tried = [
         client.create(make_pod(f"dry-{i}", resources={MIG_2G: 1}), query=DRY_RUN)

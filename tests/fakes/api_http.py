@@ -108,6 +108,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # as Go does
     server: Server
 
     def handle(self) -> None:

@@ -1,7 +1,7 @@
 import falcon.testing
 import pytest
 
-from service.app import MUTATE_PATH
+from service.frame import MUTATE_PATH
 from service.logs import REQUEST_ID
 from tests.builders import make_node, make_pod
 from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp

@@ -1,12 +1,10 @@
-import dataclasses
-
 import numpy as np
 import pytest
 
 from scoring.candidates import (
     Ask,
-    Candidates,
     LabelKeys,
+    has_repeats,
     primary_resource,
     take_candidates,
 )
@@ -17,12 +15,17 @@ MIG = "nvidia.com/mig-1g.10gb"
 KEYS = LabelKeys()
 
 
-def asking(*request: tuple[str, int], uid: str = "", nominated_node: str = "") -> Ask:
+def asking(
+    *request: tuple[str, int],
+    uid: str = "",
+    nominated_node: str = "",
+    accelerator: str | None = None,
+) -> Ask:
     return Ask(
         uid=uid,
         request=request,
         primary=primary_resource(request, SCOPE),
-        accelerator=None,
+        accelerator=accelerator,
         nominated_node=nominated_node,
     )
 
@@ -175,7 +178,10 @@ def test_label_values_come_with_their_codes() -> None:
     ]
 
     taken = take_candidates(
-        make_snapshot(nodes=nodes), ["0", "1", "2", "3"], asking((GPU, 1)), KEYS
+        make_snapshot(nodes=nodes),
+        ["0", "1", "2", "3"],
+        asking((GPU, 2), accelerator="v100"),
+        KEYS,
     )
 
     values = [taken.type_names[code] for code in taken.type_codes]
@@ -202,7 +208,10 @@ def test_other_label_keys_can_be_read() -> None:
     )
 
     taken = take_candidates(
-        snapshot, ["node-1"], asking((GPU, 1)), LabelKeys("my/type", "my/link")
+        snapshot,
+        ["node-1"],
+        asking((GPU, 2), accelerator="x"),
+        LabelKeys("my/type", "my/link"),
     )
 
     assert taken.type_names[int(taken.type_codes[0])] == "x"
@@ -249,23 +258,19 @@ def test_faults_of_nodes_are_taken_along() -> None:
     assert taken.faulted.dtype == np.bool_
 
 
-def test_a_selection_keeps_all_that_is_known_of_its_candidates() -> None:
-    labels = {"accelerator": "v100", "gpu-interconnect": "nvlink"}
-    snapshot = make_snapshot(
-        nodes=[
-            make_node(name="a", gpus=1),
-            make_node(name="b", gpus=2, labels=labels),
-            make_node(name="c", gpus=3, labels={"accelerator": "t4"}),
-        ],
-        pods=[make_pod(gpus=1, node_name="c")],
-    )
-    ask = asking((GPU, 1), nominated_node="b")
-    names = np.array(["a", "ghost", "b", "c"])
-    selected = np.array([False, True, True, True])
+@pytest.mark.parametrize(
+    ("names", "repeated"),
+    [
+        pytest.param(["a", "b"], False, id="each once"),
+        pytest.param(["a", "b", "a"], True, id="a known name twice"),
+        pytest.param(["ghost", "a"], False, id="an unknown name"),
+        pytest.param(["ghost", "a", "ghost"], True, id="an unknown name twice"),
+        pytest.param([], False, id="none"),
+    ],
+)
+def test_repeated_names_are_noticed(names: list[str], repeated: bool) -> None:
+    snapshot = make_snapshot(nodes=[make_node(name=name, gpus=1) for name in "abc"])
 
-    some = take_candidates(snapshot, list(names), ask, KEYS).only(selected)
-    direct = take_candidates(snapshot, list(names[selected]), ask, KEYS)
+    taken = take_candidates(snapshot, names, asking((GPU, 1)), KEYS)
 
-    for field in dataclasses.fields(Candidates):
-        mine, wanted = getattr(some, field.name), getattr(direct, field.name)
-        assert np.array_equal(mine, wanted), field.name
+    assert has_repeats(names, taken, 3) == repeated

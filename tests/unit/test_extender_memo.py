@@ -9,7 +9,7 @@ import pytest
 from cluster.cache import SnapshotCell
 from extender import wire
 from extender.memo import MAX_CALLS, FilterCall, Memo
-from extender.verbs import Question, VerbOptions, filter_nodes, pose, prioritize_nodes
+from extender.verbs import Question, filter_nodes, pose, prioritize_nodes
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
 from tests.builders import make_node, make_pod, make_snapshot
@@ -50,10 +50,17 @@ def make_memo(*calls: FilterCall, snapshot: Snapshot = SNAPSHOT) -> Memo:
     return memo
 
 
-def answer_to(question: Question, options: VerbOptions = OPTIONS) -> bytes:
+def answer_to(question: Question) -> bytes:
     """Return the bytes of a prioritize answer."""
-    priorities = prioritize_nodes(question, options)
+    priorities = prioritize_nodes(question, OPTIONS)
     return wire.encode_priorities(question.quoted, priorities)
+
+
+def answer_from(call: FilterCall) -> bytes:
+    """Return the bytes of a prioritize answer about what passed the filter call."""
+    places = call.feasible_places()
+    priorities = prioritize_nodes(call.question, OPTIONS, places)
+    return wire.encode_priorities(call.question.quoted.take(places), priorities)
 
 
 POD = make_pod(name="asking", requests={GPU: "2"})
@@ -78,7 +85,7 @@ def test_a_recalled_question_has_the_answer_of_a_new_one(
 
     assert recalled is not None
     posed = pose(wire.decode_args(body), SNAPSHOT, OPTIONS)
-    assert answer_to(recalled) == answer_to(posed)
+    assert answer_from(recalled) == answer_to(posed)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_the_newest_call_of_a_pod_counts() -> None:
     recalled = memo.recall(body_of(POD, "full", "idle"), OPTIONS)
 
     assert recalled is not None
-    assert recalled.quoted.tolist() == [b'"full"', b'"idle"']
+    assert recalled.question.quoted.tolist() == [b'"full"', b'"idle"']
 
 
 def test_only_the_last_calls_are_kept() -> None:

@@ -3,7 +3,9 @@ import falcon.testing
 import pytest
 
 from cluster.cache import SnapshotCell
-from service.health import DrainNotice, Health, HealthResource, ReadinessResource
+from service.frame import RequestFrame
+from service.health import Health, HealthResource, ReadinessResource
+from service.metrics import Metrics
 from tests.builders import make_snapshot
 
 
@@ -19,7 +21,7 @@ def build_health(
 
 def build_client(health: Health) -> falcon.testing.TestClient:
     """Return a client of the probes."""
-    app = falcon.App(middleware=[DrainNotice(health)])
+    app = falcon.App(middleware=[RequestFrame(Metrics(), health)])
     app.add_route("/healthz", HealthResource())
     app.add_route("/readyz", ReadinessResource(health.obstacles))
     app.add_route("/readyz/extender", ReadinessResource(health.extender_obstacles))

@@ -7,7 +7,9 @@ import pytest
 from cluster.cache import SnapshotCell
 from scoring.feasibility import Feasibility, Verdict
 from service.cache_metrics import CacheCollector, WatchMetrics
-from service.metrics import Metrics, MetricsResource, RequestTimer, outcome_of
+from service.frame import FILTER_PATH, RequestFrame
+from service.health import Health
+from service.metrics import Metrics, MetricsResource, outcome_of
 from tests.builders import make_snapshot
 
 
@@ -200,13 +202,14 @@ class FixedAnswer:
 
 def test_requests_of_the_verbs_alone_are_timed() -> None:
     metrics = Metrics()
-    app = falcon.App(middleware=[RequestTimer(metrics, {"/f": "filter"})])
-    app.add_route("/f", FixedAnswer(falcon.HTTP_503))
+    health = Health(SnapshotCell(), dict, stale_after_seconds=1.0)
+    app = falcon.App(middleware=[RequestFrame(metrics, health)])
+    app.add_route(FILTER_PATH, FixedAnswer(falcon.HTTP_503))
     app.add_route("/other", FixedAnswer(falcon.HTTP_200))
     client = falcon.testing.TestClient(app)
 
-    client.simulate_post("/f")
-    client.simulate_get("/f")
+    client.simulate_post(FILTER_PATH)
+    client.simulate_get(FILTER_PATH)
     client.simulate_post("/other")
 
     assert (

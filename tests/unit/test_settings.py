@@ -92,6 +92,25 @@ def test_a_shipped_configuration_and_its_files_are_sound(path: Path) -> None:
     assert find_faults(path) == []
 
 
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8888"),
+        ("localhost", "http://localhost:8888"),
+        ("::1", "http://[::1]:8888"),
+    ],
+)
+def test_the_address_of_the_listener_can_be_called(
+    file: Path, host: str, url: str
+) -> None:
+    file.write_text(f"server: {{host: '{host}'}}\n")
+
+    server = read_settings(file).server
+
+    assert server.url() == url
+    assert server.url(7) == url.replace("8888", "7")
+
+
 # --- faulty files ------------------------------------------------------------
 
 

@@ -246,3 +246,18 @@ def test_priorities_are_int64_in_the_shape_of_the_question() -> None:
     got = prioritize_nodes(pose(asking(make_pod(gpus=1)), snapshot, OPTIONS), OPTIONS)
 
     assert (got.dtype, got.shape) == (np.dtype(np.int64), (0,))
+
+
+def test_a_name_that_comes_again_is_one_candidate() -> None:
+    options = build_verb_options(make_settings())
+    snapshot = make_snapshot(nodes=[make_node(name=name, gpus=4) for name in "abc"])
+
+    question = pose(
+        asking(make_pod(gpus=2), "b", "a", "b", "ghost", "a", "ghost"),
+        snapshot,
+        options,
+    )
+
+    assert list(question.names) == ["b", "a", "ghost"]
+    assert question.quoted.tolist() == [b'"b"', b'"a"', b'"ghost"']
+    assert question.candidates.known.tolist() == [True, True, False]

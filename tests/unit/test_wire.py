@@ -42,12 +42,6 @@ def test_names_are_read_in_their_order() -> None:
     assert args.pod.metadata.name == "pod-1"
 
 
-def test_a_name_that_comes_again_is_dropped() -> None:
-    args = decode_args(body_of(Pod={}, NodeNames=["b", "a", "b", "c", "a"]))
-
-    assert list(args.names) == ["b", "a", "c"]
-
-
 @pytest.mark.parametrize(
     "keys",
     [

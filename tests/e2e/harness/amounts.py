@@ -45,10 +45,9 @@ def count_amounts(nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> Am
         node = pod["spec"].get("nodeName")
         if node not in requested or pod["status"].get("phase") in FINAL_PHASES:
             continue
-        asked = [{"pods": "1"}]
-        for container in pod["spec"]["containers"]:
-            asked.append(container.get("resources", {}).get("requests", {}))
-        for quantities in asked:
+        containers = pod["spec"]["containers"]
+        asked = [one.get("resources", {}).get("requests", {}) for one in containers]
+        for quantities in (*asked, {"pods": "1"}):
             for name, amount in _whole(quantities).items():
                 requested[node][name] = requested[node].get(name, 0) + amount
     return {

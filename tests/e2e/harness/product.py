@@ -112,6 +112,11 @@ class Product:
         self._scheduler = self.plane.start_scheduler(self.scheduler_config(), wait=wait)
         return self._scheduler
 
+    def scheduler_log(self) -> str:
+        """Return what the started kube-scheduler has logged."""
+        assert self._scheduler is not None, "kube-scheduler was not started"
+        return self._scheduler.log_text()
+
     def scheduler_config(self) -> str:
         """Return what `gpu-extender scheduler-config` prints for the cluster."""
         config = self.plane.folder / "for-the-scheduler.yaml"
