@@ -50,13 +50,13 @@ bench-cache: $(READY)  ## time list and watch of the cache, and its memory
 	$(BIN)/python -m bench.cache
 
 e2e: $(READY)  ## the suite on a real control plane (K8S=1.36)
-	$(BIN)/python tests/e2e/build.py $(K8S)
-	K8S=$(K8S) $(BIN)/python -m pytest -q -m "e2e and not long" -o testpaths=tests/e2e tests/e2e
+	$(BIN)/python tests/e2e/build.py --minor $(K8S)
+	K8S=$(K8S) $(BIN)/python -m pytest -q -m "e2e and not long" tests/e2e
 
 e2e-full: $(READY)  ## the suite with its long tests, on 1.34, 1.36 and 1.37
 	for minor in 1.34 1.36 1.37; do \
-	  $(BIN)/python tests/e2e/build.py $$minor && \
-	  K8S=$$minor $(BIN)/python -m pytest -q -m e2e -o testpaths=tests/e2e tests/e2e || exit 1; \
+	  $(BIN)/python tests/e2e/build.py --minor $$minor && \
+	  K8S=$$minor $(BIN)/python -m pytest -q -m e2e tests/e2e || exit 1; \
 	done
 
 requirements: $(READY)  ## pin the newest versions, with hashes and without addresses

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import falcon
 
 from cluster.cache import NotSyncedError, SnapshotSource
-from extender import wire
+from extender import answers, wire
 from extender.disagreements import Disagreements
 from extender.memo import FilterCall, Memo
 from extender.verbs import VerbOptions, filter_nodes, pose, prioritize_nodes
@@ -57,7 +57,7 @@ class FilterResource:
         question = pose(args, snapshot, options)
         result = filter_nodes(question, options)
         nodes = None if args.nodes is None else list(args.nodes.values())
-        answer = wire.encode_filter_result(question.quoted, result.verdicts, nodes)
+        answer = answers.encode_filter_result(question.quoted, result.verdicts, nodes)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = answer
         if nodes is None:  # a body of whole nodes is too large to keep
@@ -98,7 +98,7 @@ class PrioritizeResource:
             quoted = question.quoted.take(places)
             priorities = prioritize_nodes(question, options, places)
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = wire.encode_priorities(quoted, priorities)
+        resp.data = answers.encode_priorities(quoted, priorities)
         self._observer.prioritized(len(priorities))
         log_call(PRIORITIZE, question.ask.uid, len(priorities), None)
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from cluster.cache import SnapshotSource
-from extender import wire
+from extender import answers, wire
 from extender.verbs import Question, VerbOptions
 from scoring.feasibility import Feasibility
 from scoring.snapshot import IndexArray, Snapshot
@@ -32,7 +32,7 @@ class FilterCall:
         # By the bytes: whoever writes the same otherwise is answered all the same.
         return self.body.startswith(
             wire.POD_HEAD + pod + b","
-        ) and self.answer.startswith(wire.NAMES_HEAD + names)
+        ) and self.answer.startswith(answers.NAMES_HEAD + names)
 
     def feasible_places(self) -> IndexArray:
         """Return the places of the candidates that passed."""

@@ -10,7 +10,7 @@ from cluster.changes import NodesListed, PodsListed
 from cluster.decode import Fault, RecordBuilder
 from cluster.ledger import Ledger
 from cluster.objects import NodeRecord, Pod
-from extender import wire
+from extender import answers, wire
 from scoring.candidates import (
     Ask,
     Candidates,
@@ -130,7 +130,7 @@ def _quote(
     if candidates.known.all() and len(snapshot.nodes.names):
         return snapshot.nodes.quoted.take(candidates.columns)
     quoted = np.empty(len(names), dtype=object)
-    quoted[:] = [wire.quote_name(name) for name in names]
+    quoted[:] = [answers.quote_name(name) for name in names]
     return quoted
 
 

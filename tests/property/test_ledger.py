@@ -13,6 +13,7 @@ from unittest import mock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import cluster.ledger
 import cluster.shares
 from cluster.changes import (
     Change,
@@ -280,7 +281,10 @@ def test_change_by_change_equals_from_scratch(
     published: Snapshot | None = None
 
     # a few shares, and not thousands, make a new base of the overlay
-    with mock.patch.object(cluster.shares, "MAX_OVERLAY", 3):
+    with (
+        mock.patch.object(cluster.shares, "MAX_OVERLAY", 3),
+        mock.patch.object(cluster.ledger, "MIN_LOST_PLACES", 1),
+    ):
         for change, is_published in [*before, *lists, *after, LAST]:
             ledger.apply(change)
             reference.apply(change)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cluster.cache import SnapshotCell
-from extender import wire
+from extender import answers, wire
 from extender.memo import MAX_CALLS, FilterCall, Memo
 from extender.verbs import Question, filter_nodes, pose, prioritize_nodes
 from scoring.snapshot import Snapshot
@@ -36,7 +36,7 @@ def filter_call(body: bytes, snapshot: Snapshot = SNAPSHOT) -> FilterCall:
     """Return a filter call that was answered."""
     question = pose(wire.decode_args(body), snapshot, OPTIONS)
     result = filter_nodes(question, OPTIONS)
-    answer = wire.encode_filter_result(question.quoted, result.verdicts, None)
+    answer = answers.encode_filter_result(question.quoted, result.verdicts, None)
     return FilterCall(body, answer, snapshot, OPTIONS, question, result)
 
 
@@ -53,14 +53,14 @@ def make_memo(*calls: FilterCall, snapshot: Snapshot = SNAPSHOT) -> Memo:
 def answer_to(question: Question) -> bytes:
     """Return the bytes of a prioritize answer."""
     priorities = prioritize_nodes(question, OPTIONS)
-    return wire.encode_priorities(question.quoted, priorities)
+    return answers.encode_priorities(question.quoted, priorities)
 
 
 def answer_from(call: FilterCall) -> bytes:
     """Return the bytes of a prioritize answer about what passed the filter call."""
     places = call.feasible_places()
     priorities = prioritize_nodes(call.question, OPTIONS, places)
-    return wire.encode_priorities(call.question.quoted.take(places), priorities)
+    return answers.encode_priorities(call.question.quoted.take(places), priorities)
 
 
 POD = make_pod(name="asking", requests={GPU: "2"})

@@ -4,6 +4,7 @@ import pytest
 
 import cluster.shares
 from cluster.changes import (
+    Change,
     DeviceClassesListed,
     NodeGone,
     NodeSeen,
@@ -300,7 +301,7 @@ def test_a_new_object_counts_with_the_part_that_did_decode() -> None:
     ],
 )
 def test_changes_that_make_no_difference_are_told_apart(
-    change: cluster.ledger.Change, has_changes: bool
+    change: Change, has_changes: bool
 ) -> None:
     ledger = make_ledger(
         nodes=[make_node(gpus=8)],
@@ -516,7 +517,7 @@ def test_names_are_indexed_again_only_when_the_nodes_change() -> None:
     ],
 )
 def test_a_changed_snapshot_says_what_one_made_anew_says(
-    change: cluster.ledger.Change,
+    change: Change,
 ) -> None:
     ledger = make_ledger(
         nodes=[make_node(name="a", gpus=8), make_node(name="b", gpus=4)],

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from cluster.decode import Fault
-from extender.wire import (
-    WireError,
-    decode_args,
-    decode_node,
-    encode_filter_result,
-    encode_priorities,
-    quote_name,
-    split_names_body,
-)
+from extender.answers import encode_filter_result, encode_priorities, quote_name
+from extender.wire import WireError, decode_args, decode_node, split_names_body
 from scoring.feasibility import REASONS, Verdict
 from tests.builders import make_node, make_pod
 
