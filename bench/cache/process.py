@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bench.http import ROOT, STOP_SECONDS, BenchError, started, wait_for_port
 
-POLL_SECONDS: Final = 0.005
+POLL_SECONDS: Final = 0.03
 SYNC_SECONDS: Final = 120.0
 _EVENTS: Final = re.compile(
     rb'^gpu_extender_cache_watch_events_total\{kind="pods",[^}]*\} (\S+)$', re.MULTILINE

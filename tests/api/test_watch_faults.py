@@ -382,6 +382,22 @@ def test_changed_credentials_are_read_after_a_refusal(
     assert full.requests[-1].headers["user-agent"] == "gpu-extender"
 
 
+def test_credentials_that_cannot_be_read_are_asked_for_again(
+    full: FakeApiServer, tmp_path: Path
+) -> None:
+    kubeconfig = full.kubeconfig(tmp_path)
+    cluster = WatchedCluster(kubeconfig)
+
+    with cluster.synced():
+        kubeconfig.write_text("half a fi")
+        full.token = "new"  # noqa: S105  nobody else's
+        full.cut()
+        cluster.observer.wait_for("watch_restarted", "pods", "credentials")
+        full.kubeconfig(tmp_path)
+        full.put(make_bound("y", 2))
+        cluster.wait_free(a=3)
+
+
 def test_a_restart_on_demand_lists_anew(
     full: FakeApiServer, cluster: WatchedCluster
 ) -> None:

@@ -4,7 +4,9 @@ import pytest
 
 from scoring.resources import (
     MAX_QUANTITY,
+    MAX_REMEMBERED,
     QuantityError,
+    Remembered,
     exact_quantity,
     is_whole_card,
     parse_amount,
@@ -264,3 +266,20 @@ def test_slices_and_shares_are_no_whole_cards() -> None:
     names = ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared", "cpu"]
 
     assert [is_whole_card(name) for name in names] == [True, True, False, False]
+
+
+def test_remembered_names_have_an_end() -> None:
+    calls: list[str] = []
+
+    def is_long(name: str) -> bool:
+        calls.append(name)
+        return len(name) > 1
+
+    remembered = Remembered(is_long)
+    answers = [remembered[str(number)] for number in range(MAX_REMEMBERED + 1)]
+
+    assert answers[:2] == [False, False]
+    assert answers[10:] == [True] * (MAX_REMEMBERED - 9)
+    assert len(remembered) == 1
+    assert remembered[str(MAX_REMEMBERED)]
+    assert len(calls) == MAX_REMEMBERED + 1

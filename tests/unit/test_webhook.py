@@ -1,0 +1,137 @@
+import base64
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import falcon
+import falcon.testing
+import pytest
+
+from cluster.cache import SnapshotCell
+from service.app import Collaborators, create_app
+from service.frame import MUTATE_PATH
+from service.health import Health
+from service.metrics import Metrics
+from service.runtime import build_verb_options
+from service.settings import Settings
+from service.webhook import Webhook
+from tests.builders import make_node, make_snapshot
+from tests.extender_app import make_settings
+
+MIG: Final = "nvidia.com/mig-2g.20gb"
+GPU: Final = "nvidia.com/gpu"
+
+
+def build(
+    tree: dict[str, Any], folder: Path = Path()
+) -> tuple[Webhook, falcon.testing.TestClient, SnapshotCell]:
+    """Return the webhook of a configuration, a client of it, and its cell."""
+    settings: Settings = make_settings(tree)
+    cell, metrics = SnapshotCell(), Metrics()
+    cell.publish(make_snapshot(nodes=[make_node(gpus=4)]))
+    webhook = Webhook(cell, settings, metrics, folder)
+    options = build_verb_options(settings)
+    health = Health(cell, dict, 180.0)
+    app = create_app(
+        Collaborators(cell, lambda: options, webhook.resource, metrics, health)
+    )
+    return webhook, falcon.testing.TestClient(app), cell
+
+
+def review(client: falcon.testing.TestClient, **asked: str) -> dict[str, Any]:
+    """Have a pod reviewed that asks for these resources; return the response."""
+    container = {"name": "main", "resources": {"limits": asked, "requests": asked}}
+    body = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "u",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "namespace": "ml",
+            "operation": "CREATE",
+            "object": {
+                "metadata": {
+                    "name": "p",
+                    "annotations": {"task.bkbcs.tencent.com/gpu-type": "V100"},
+                },
+                "spec": {"containers": [container]},
+            },
+        },
+    }
+    answer = client.simulate_post(MUTATE_PATH, json=body)
+    assert answer.status_code == 200
+    response: dict[str, Any] = answer.json["response"]
+    assert response["uid"] == "u"
+    return response
+
+
+def operations(response: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the patch of a response."""
+    patch: list[dict[str, Any]] = json.loads(base64.b64decode(response["patch"]))
+    return patch
+
+
+def test_pods_are_sent_to_the_configured_scheduler() -> None:
+    _, client, _ = build({"injection": {"schedulerName": "gpu-scheduler"}})
+
+    patch = operations(review(client, **{GPU: "1"}))
+
+    assert patch == [
+        {"op": "add", "path": "/spec/schedulerName", "value": "gpu-scheduler"}
+    ]
+
+
+def test_tolerations_are_added_where_they_are_switched_on() -> None:
+    _, client, _ = build({"injection": {"toleration": True}})
+
+    (operation,) = operations(review(client, **{GPU: "1"}))
+
+    assert operation["path"] == "/spec/tolerations"
+    assert [item["key"] for item in operation["value"]] == [GPU]
+
+
+def test_a_reload_takes_new_chains() -> None:
+    webhook, client, _ = build({})
+    before = review(client, **{MIG: "1"})
+
+    webhook.use(make_settings({"fallback": {"chains": [[MIG, GPU]]}}).fallback)
+
+    assert "patch" not in before
+    assert operations(review(client, **{MIG: "1"}))
+
+
+def test_a_faulty_rule_file_leaves_the_rules_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    rule = {"resourceList": [{"name": "cpu", "coefficient": 4, "unit": ""}]}
+    path.write_text(json.dumps({"resourceMap": {"V100": {GPU: rule}}}))
+    webhook, client, _ = build({"injection": {"rulesFile": "rules.json"}}, tmp_path)
+    webhook.load_rules()
+
+    path.write_text('{"resourceMap": 1}')
+    with pytest.raises(ValueError, match="resourceMap"):
+        webhook.load_rules()
+
+    values = [item["value"] for item in operations(review(client, **{GPU: "1"}))]
+    assert values == ["4", "4"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [
+        pytest.param("Fail", False, id="closed"),
+        pytest.param("Ignore", True, id="open"),
+    ],
+)
+def test_a_fault_of_our_own_answers_the_review_as_the_policy_says(
+    policy: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client, cell = build({"injection": {"failurePolicy": policy}})
+
+    def fail() -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(cell, "current", fail)
+
+    response = review(client, **{GPU: "1"})
+
+    assert response["allowed"] is allowed
