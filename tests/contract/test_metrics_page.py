@@ -1,0 +1,40 @@
+"""The page on metrics and the code name the same ones."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from cluster.cache import SnapshotCell
+from service.cache_metrics import CacheCollector, WatchMetrics
+from service.metrics import Metrics
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def test_each_metric_is_on_the_page_with_its_type_and_labels() -> None:
+    metrics = Metrics()
+    WatchMetrics(metrics.registry)
+    metrics.registry.register(CacheCollector(SnapshotCell(), dict, dict))
+    rows = {
+        name: (
+            kind,
+            frozenset(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", labels))),
+        )
+        for name, kind, labels in re.findall(
+            r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", PAGE.read_text(), re.MULTILINE
+        )
+    }
+
+    found = {
+        family.name + ("_total" if family.type == "counter" else ""): family.type
+        for family in metrics.registry.collect()
+    }
+
+    assert {name: kind for name, (kind, _) in rows.items()} == found
+    labels = {
+        "gpu_extender_request_duration_seconds": {"verb"},
+        "gpu_extender_requests_total": {"verb", "outcome"},
+        "gpu_extender_scheduler_rejections_total": {"reason"},
+        "gpu_extender_cache_watch_restarts_total": {"kind", "reason"},
+    }
+    assert {name: set(rows[name][1]) for name in labels} == labels
