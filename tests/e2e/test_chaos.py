@@ -23,6 +23,7 @@ BEFORE: Final = 150  # pods that were created when something breaks
 IN_STEP_SECONDS: Final = 5.0
 CHURN_SECONDS: Final = 60.0
 RESTARTS: Final = "gpu_extender_cache_watch_restarts_total"
+EVENTS: Final = "gpu_extender_cache_watch_events_total"
 ENDS: Final = "ends"
 RESOURCES: Final[tuple[dict[str, int], ...]] = (
     {"nvidia.com/gpu": 1},
@@ -190,6 +191,16 @@ def test_no_drift_when_the_version_of_the_watches_is_compacted_away(
         assert product.metric(RESTARTS, kind="pods", reason="expired") >= 1
 
 
+def wait_until_watching(product: Product) -> None:
+    """Wait until the watch of pods brings something."""
+    before = product.metric(EVENTS, kind="pods")
+    wait_for(
+        lambda: product.metric(EVENTS, kind="pods") > before,
+        timeout_seconds=10,
+        what="events of pods",
+    )
+
+
 def wait_until_restarted(product: Product, count: int, **labels: str) -> None:
     """Wait until the watch of pods has ended so often."""
     wait_for(
@@ -218,6 +229,7 @@ def test_no_drift_over_cut_connections(behind_proxy: Product, proxy: TcpProxy) -
 
     def cut() -> None:
         for count in range(1, 6):
+            wait_until_watching(behind_proxy)
             proxy.cut()
             wait_until_restarted(behind_proxy, count)
 
