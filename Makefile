@@ -67,5 +67,5 @@ requirements: $(READY)  ## pin the newest versions, with hashes and without addr
 	    -o requirements/$$name.txt requirements/$$name.in || exit 1; \
 	done
 
-clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .coverage .coverage.*
+clean:  ## remove the virtual environment, what was built and all caches
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .coverage .coverage.*

@@ -1,4 +1,4 @@
-"""``gpu-extender check-config``: all faults of a configuration and of its files."""
+"""``gpu-extender check-config``: all faults of a configuration, then of its files."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +8,7 @@ from cluster.dump import load_dump
 from injector.rule_file import load_rules
 from service.runtime import build_records
 from service.settings import Settings, SettingsError, read_settings
+from service.sources import connect_to
 from service.tls import build_context
 
 
@@ -32,6 +33,8 @@ def find_faults(config: Path) -> list[str]:
 def _checks(settings: Settings, folder: Path) -> list[Callable[[], object]]:
     """Return what reads each file that the settings name."""
     checks: list[Callable[[], object]] = []
+    if settings.cluster.source == "kubernetes":
+        checks.append(partial(connect_to, settings.cluster, folder))
     files = [folder / name for name in settings.cluster.files]
     if files:
         checks.append(partial(load_dump, files, build_records(settings)))

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -54,6 +55,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--url-prefix",
         help="where kube-scheduler reaches the verbs (default: server.host and port)",
     )
+    scheduler.add_argument(
+        "--scheduler-kubeconfig",
+        help="path of kube-scheduler's own kubeconfig, such as"
+        " /etc/kubernetes/scheduler.conf; needed unless it runs as a pod with a"
+        " service account, since --config switches its option --kubeconfig off",
+    )
     check = commands.add_parser(
         "check-config", help="print all faults of a configuration file"
     )
@@ -68,7 +75,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return serve(options.config, with_examples=options.examples)
     if options.command == "scheduler-config":
         return print_scheduler_config(
-            options.config, options.scheduler_name, options.url_prefix
+            options.config,
+            SchedulerOptions(
+                options.scheduler_name,
+                options.url_prefix or "",
+                options.scheduler_kubeconfig,
+            ),
         )
     return check_config(options.config)
 
@@ -83,10 +95,11 @@ def check_config(config: Path) -> int:
     return 0
 
 
-def print_scheduler_config(
-    config: Path, scheduler_name: str, url_prefix: str | None
-) -> int:
-    """Print a KubeSchedulerConfiguration that fits the cluster."""
+def print_scheduler_config(config: Path, options: SchedulerOptions) -> int:
+    """Print a KubeSchedulerConfiguration that fits the cluster.
+
+    Without a prefix in the options, kube-scheduler is to call where we listen.
+    """
     try:
         settings = read_settings(config)
         configure_logs(settings.logging.level)
@@ -101,12 +114,9 @@ def print_scheduler_config(
         return EXIT_FAULTY_INPUT
     chained = (name for chain in settings.fallback.chains for name in chain)
     resources = managed_resources(snapshot, settings.scope(), chained)
-    prefix = url_prefix or f"{settings.server.url()}/scheduler"
-    sys.stdout.write(
-        render_scheduler_config(
-            build_scheduler_config(resources, SchedulerOptions(scheduler_name, prefix))
-        )
-    )
+    prefix = options.url_prefix or f"{settings.server.url()}/scheduler"
+    filled = replace(options, url_prefix=prefix)
+    sys.stdout.write(render_scheduler_config(build_scheduler_config(resources, filled)))
     return 0
 
 

@@ -4,17 +4,17 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from service.process_settings import PositiveSeconds, Seconds, SettingsModel
+from service.process_settings import NonEmpty, PositiveSeconds, Seconds, SettingsModel
 
 
 class LabelSettings(SettingsModel):
     """Node labels that the classic score reads."""
 
-    accelerator: str = pydantic.Field(
+    accelerator: NonEmpty = pydantic.Field(
         default="accelerator",
         description="GPU type of a node, for pods with a nodeSelector on it.",
     )
-    interconnect: str = pydantic.Field(
+    interconnect: NonEmpty = pydantic.Field(
         default="gpu-interconnect",
         description="`nvlink` where a node's GPUs are joined.",
     )
@@ -120,7 +120,8 @@ class ScoringSettings(SettingsModel):
             "nvidia-tesla-a100": ("nvidia-tesla-v100",),
             "nvidia-tesla-t4": ("nvidia-rtx-3080", "nvidia-rtx-3090"),
         },
-        description="Asked GPU type to the types that are accepted for it, at 70.",
+        description="Asked GPU type to the types that score 70 for it. The filter"
+        " takes the asked type alone.",
     )
 
 

@@ -8,6 +8,9 @@ from pydantic.alias_generators import to_camel
 
 PositiveSeconds = Annotated[float, pydantic.Field(gt=0, le=86_400)]
 Seconds = Annotated[float, pydantic.Field(ge=0, le=86_400)]
+NonEmpty = Annotated[str, pydantic.Field(min_length=1)]
+# A resource name, or its beginning and a final asterisk.
+ResourcePattern = Annotated[str, pydantic.Field(pattern=r"^[^*\s]+\*?$")]
 
 
 class SettingsModel(pydantic.BaseModel):
@@ -21,7 +24,11 @@ class SettingsModel(pydantic.BaseModel):
 class ServerSettings(SettingsModel):
     """Where and how the HTTP server listens."""
 
-    host: str = pydantic.Field(default="127.0.0.1", description="Address to listen on.")
+    host: str = pydantic.Field(
+        default="127.0.0.1",
+        description="Loopback address to listen on: whoever reaches the verbs can ask"
+        " about the cluster.",
+    )
     port: Annotated[int, pydantic.Field(ge=0, le=65_535)] = pydantic.Field(
         default=8888, description="Port to listen on; 0 takes a free one."
     )

@@ -27,10 +27,13 @@ class SchedulerOptions:
     scheduler_name : str
     url_prefix : str
         Where the verbs are served.
+    kubeconfig : str or None
+        Path of kube-scheduler's kubeconfig; None for a pod with a service account.
     """
 
     scheduler_name: str
     url_prefix: str
+    kubeconfig: str | None = None
 
 
 def managed_resources(
@@ -57,11 +60,15 @@ def build_scheduler_config(
     away. `ignoredByScheduler` is false: kube-scheduler counts with assumed pods that
     nobody else can see yet.
     """
+    # The default of 50 calls a second is what would limit the scheduler.
+    connection: dict[str, Any] = {"qps": 1000, "burst": 2000}
+    if options.kubeconfig is not None:
+        # With --config, kube-scheduler takes no notice of its option --kubeconfig.
+        connection["kubeconfig"] = options.kubeconfig
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
-        # The default of 50 calls a second is what would limit the scheduler.
-        "clientConnection": {"qps": 1000, "burst": 2000},
+        "clientConnection": connection,
         "profiles": [{"schedulerName": options.scheduler_name}],
         "extenders": [
             {

@@ -21,6 +21,8 @@ from service.policy_settings import (
 from service.process_settings import (
     ClusterSettings,
     LoggingSettings,
+    NonEmpty,
+    ResourcePattern,
     ServerSettings,
     SettingsModel,
     WebhookSettings,
@@ -45,6 +47,26 @@ class SettingsError(ValueError):
         self.faults = tuple(faults)
 
 
+class _Loader(yaml.CSafeLoader):
+    """YAML in which each key of a mapping stands once."""
+
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Any, Any]:
+        """Return a mapping; raise an error at a key that comes again."""
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None,
+                    None,
+                    f"wanted each key once, got {key.value!r} again",
+                    key.start_mark,
+                )
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+        return super().construct_mapping(node, deep)
+
+
 class Settings(SettingsModel):
     """The configuration file."""
 
@@ -53,7 +75,7 @@ class Settings(SettingsModel):
     cluster: ClusterSettings = pydantic.Field(
         default=ClusterSettings(), description="Where the cluster is read from."
     )
-    gpu_resources: tuple[str, ...] = pydantic.Field(
+    gpu_resources: tuple[ResourcePattern, ...] = pydantic.Field(
         default=(
             "nvidia.com/gpu",
             "nvidia.com/gpu.shared",
@@ -62,7 +84,7 @@ class Settings(SettingsModel):
         ),
         description="Resources, exact or with a final `*`, that make a pod a GPU pod.",
     )
-    managed_prefixes: tuple[str, ...] = pydantic.Field(
+    managed_prefixes: tuple[NonEmpty, ...] = pydantic.Field(
         default=("nvidia.com/", "amd.com/"),
         description="Prefixes of the resources that are counted.",
     )
@@ -82,7 +104,7 @@ class Settings(SettingsModel):
 def read_settings(path: Path) -> Settings:
     """Read a configuration file; raise `SettingsError` with every fault."""
     try:
-        tree = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+        tree = yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506  a safe loader
         text = json.dumps({} if tree is None else tree, default=str)
     except _UNREADABLE as error:
         raise SettingsError(path, [" ".join(str(error).split())]) from error
@@ -90,11 +112,23 @@ def read_settings(path: Path) -> Settings:
         settings = Settings.model_validate_json(text)
     except pydantic.ValidationError as error:
         faults = [_describe(item) for item in error.errors(include_url=False)]
+        faults += [str(fault) for fault in find_chain_faults(_chains_of(tree))]
         raise SettingsError(path, faults) from error
     chain_faults = find_chain_faults(settings.fallback.chains, scope=settings.scope())
     if chain_faults:
         raise SettingsError(path, [str(fault) for fault in chain_faults])
     return settings
+
+
+def _chains_of(tree: Any) -> list[list[str]]:
+    """Return the fallback chains of a faulty file, as far as they are lists of text."""
+    fallback = tree.get("fallback") if isinstance(tree, dict) else None
+    chains = fallback.get("chains") if isinstance(fallback, dict) else None
+    return [
+        chain
+        for chain in (chains if isinstance(chains, list) else [])
+        if isinstance(chain, list) and all(isinstance(name, str) for name in chain)
+    ]
 
 
 def _describe(item: Mapping[str, Any]) -> str:

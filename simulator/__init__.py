@@ -1,5 +1,5 @@
-"""Replay and what-if with the very functions that answer kube-scheduler.
+"""Reserved for replay and what-if with the functions that answer kube-scheduler.
 
 The layer between `service` and the two faces: it may import `extender` and
-`injector`, and neither of them knows it.
+`injector`, and neither of them knows it. It holds nothing yet.
 """

@@ -344,3 +344,45 @@ def test_the_page_has_no_key_that_is_not_there() -> None:
     }
 
     assert shown <= known
+
+
+def test_a_key_that_comes_again_is_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("server: {port: 1}\nlogging: {level: info}\nserver: {port: 2}\n")
+
+    with pytest.raises(SettingsError, match="each key once, got 'server' again"):
+        read_settings(path)
+
+
+def test_faulty_chains_are_named_beside_other_faults(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "server: {port: -1}\nfallback: {chains: [[nvidia.com/gpu, nvidia.com/gpu]]}\n"
+    )
+
+    with pytest.raises(SettingsError) as caught:
+        read_settings(path)
+
+    assert len(caught.value.faults) == 2
+    assert caught.value.faults[0].startswith("server.port: ")
+    assert caught.value.faults[1].startswith("fallback.chains[0][1]: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        pytest.param("gpuResources: ['a*b']", "gpuResources.0", id="asterisk inside"),
+        pytest.param("managedPrefixes: ['']", "managedPrefixes.0", id="empty prefix"),
+        pytest.param("labels: {accelerator: ''}", "labels.accelerator", id="no label"),
+    ],
+)
+def test_names_that_could_match_nothing_or_all_are_faults(
+    text: str, path: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(text)
+
+    with pytest.raises(SettingsError) as caught:
+        read_settings(config)
+
+    assert [fault.partition(":")[0] for fault in caught.value.faults] == [path]
