@@ -215,18 +215,14 @@ class RecordBuilder:
         ), faults
 
     def _held_by(self, pod: Pod, faults: list[Fault]) -> tuple[Request, bool]:
-        """Return what the pod takes from its node, and whether any of it is managed.
-
-        PERF: pods of one template ask for the same; ``bench_cache`` shows the sync.
-        """
+        """Return what the pod takes from its node, and whether any of it is managed."""
         spec = pod.spec
-        # The text tells 1, "1" and true apart, which are equal as keys.
-        key = repr(
-            (spec.containers, spec.init_containers, spec.overhead, spec.resources)
-        )
-        known = self._requests.get(key)
-        if known is not None:
-            return known
+        # PERF: pods of one template ask for the same; `bench.cache` shows the sync.
+        # A text tells 1, "1" and true apart, which are equal as keys.
+        parts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
+        key = repr(parts)
+        if key in self._requests:
+            return self._requests[key]
         sound = len(faults)
         request = self.request_of(pod, faults)
         known = (

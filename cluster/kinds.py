@@ -15,7 +15,7 @@ from cluster.changes import (
     PodSeen,
     PodsListed,
 )
-from cluster.decode import Fault, RecordBuilder, convert_with_faults
+from cluster.decode import Fault, RecordBuilder, convert_with_faults, decode_object
 from cluster.device_classes import DeviceClassTable
 from cluster.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
 from cluster.wire import (
@@ -179,7 +179,7 @@ class Kind(Generic[_Object, _Record]):
     def _read_object(self, raw: msgspec.Raw) -> tuple[_Object | None, list[Fault]]:
         """Return as much of an object as decodes, and what does not."""
         try:
-            return msgspec.json.decode(raw, type=self.object_type), []
+            return decode_object(raw, self.object_type), []
         except msgspec.ValidationError:
             return convert_with_faults(_tree_of(raw), self.object_type)
 

@@ -196,8 +196,8 @@ class Runtime:
         fresh = read_settings(self._config)
         old = self.live.settings
         kept = sorted(
-            key
-            for key in type(old).model_fields
+            field.alias or key
+            for key, field in type(old).model_fields.items()
             if key not in RELOADED and getattr(old, key) != getattr(fresh, key)
         )
         if kept:

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Final
 
 from cluster.cache import SnapshotCell
 from cluster.decode import RecordBuilder
@@ -14,6 +15,10 @@ from scoring.snapshot import Snapshot
 from service.process_settings import ClusterSettings
 
 logger = logging.getLogger(__name__)
+
+
+# A large cluster takes a few seconds.
+READ_ONCE_SECONDS: Final = 20.0
 
 
 class NoClusterError(ValueError):
@@ -36,6 +41,9 @@ def connect_to(settings: ClusterSettings, folder: Path) -> ApiReader:
 class _Unobserved:
     """A watch observer for a command that reads the cluster once."""
 
+    def __init__(self) -> None:
+        self._said: set[tuple[str, str]] = set()
+
     def listed(self, kind: str, count: int) -> None:
         """Take no notice."""
 
@@ -47,9 +55,13 @@ class _Unobserved:
         logger.warning("object not fully decoded", extra={"fields": {"kind": kind}})
 
     def watch_restarted(self, kind: str, reason: str) -> None:
-        """Say why it takes so long."""
-        fields = {"kind": kind, "reason": reason}
-        logger.warning("list or watch ended", extra={"fields": fields})
+        """Say why it takes so long, once."""
+        if (kind, reason) not in self._said:
+            self._said.add((kind, reason))
+            fields = {"kind": kind, "reason": reason}
+            logger.warning(
+                "list or watch ended, trying again", extra={"fields": fields}
+            )
 
 
 def read_once(
@@ -57,7 +69,7 @@ def read_once(
     folder: Path,
     builder: RecordBuilder,
     ledger: Ledger,
-    timeout_seconds: float = 60.0,
+    timeout_seconds: float = READ_ONCE_SECONDS,
 ) -> Snapshot:
     """Return the cluster as it is now.
 

@@ -135,6 +135,7 @@ def test_the_sample_rules_load() -> None:
     assert set(rules.default) == {"V100", "A100", "H100"}
     assert set(rules.of_type("any", "A100")) == {
         "nvidia.com/gpu",
+        "nvidia.com/mig-3g.40gb",
         "nvidia.com/mig-2g.20gb",
         "nvidia.com/mig-1g.10gb",
     }
