@@ -132,9 +132,10 @@ class _Server(cheroot.wsgi.Server):
         level: int = logging.INFO,
         traceback: bool = False,
     ) -> None:
-        """Log what cheroot has to say."""
+        """Log what cheroot has to say; a client that went away is no news."""
+        is_lost_client = msg.startswith("socket.error")
         logger.log(
-            level,
+            logging.DEBUG if is_lost_client else level,
             "connection fault",
             exc_info=traceback,
             extra={"fields": {"said": msg}},

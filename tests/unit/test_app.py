@@ -1,3 +1,5 @@
+import io
+
 import falcon.testing
 import pytest
 
@@ -83,3 +85,24 @@ def test_bodies_of_a_wrong_path_are_not_looked_at(app: ExtenderApp) -> None:
     answer: falcon.testing.Result = app.send("/scheduler/bind", b"{}")
 
     assert answer.status_code == 404
+
+
+def test_a_body_that_does_not_arrive_is_the_callers_fault(
+    app: ExtenderApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    class SlowBody(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, _buffer: object) -> int:
+            raise TimeoutError("the read operation timed out")
+
+    answer = app.client.simulate_post(
+        MUTATE_PATH,
+        headers={"Content-Length": "10"},
+        extras={"wsgi.input": io.BufferedReader(SlowBody())},
+    )
+
+    assert answer.status_code == 408
+    assert count(app, "mutate", "bad_request") == 1
+    assert caplog.records == []
