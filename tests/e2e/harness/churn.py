@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final, Self
 
 from tests.e2e.harness.builders import JsonObject
@@ -77,7 +78,13 @@ class Churn:
             delete_quietly(self._client, name, namespace=namespace)
             self._alive.popleft()
             self.deleted += 1
-        pod = self._client.create(self._make(self.created))
-        metadata = pod["metadata"]
+        pod = self._make(self.created)
+        try:
+            pod = self._client.create(pod)
+        except ApiError as error:
+            # An earlier answer was lost with the API server, the pod was not.
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+        metadata = {"namespace": "default", **pod["metadata"]}
         self._alive.append((metadata["namespace"], metadata["name"]))
         self.created += 1
