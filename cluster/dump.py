@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 # PyYAML takes about a second per megabyte; JSON is fifty times faster.
 LARGE_YAML_BYTES: Final = 20_000_000
+# In place of the kind of a list that does not say that it is one.
+CUT_SHORT: Final = "items without the kind of a list"
 MAX_SHOWN_FAULTS: Final = 100
 # Python prints no number of more than 4,300 digits; as hexadecimal YAML can have them.
 MAX_INTEGER_BITS: Final = 4096
@@ -158,8 +160,10 @@ def _items(documents: Sequence[Any]) -> Iterator[tuple[str, Any, str]]:
         kind = document.get("kind")
         kind = kind if isinstance(kind, str) else ""
         items = document.get("items")
-        if not kind.endswith("List") and items is None:
-            yield where or "object", document, kind
+        if not kind.endswith("List"):
+            # kubectl writes a list's kind after its items: without it, the end is gone.
+            named = kind if items is None else CUT_SHORT
+            yield where or "object", document, named
             continue
         if not isinstance(items, list):
             yield f"{where} items".strip(), items, "List"
@@ -202,6 +206,9 @@ def _add(
             contents.device_class_resources.add(
                 device_class.spec.extended_resource_name
             )
+    elif kind == CUT_SHORT:
+        wanted = "wanted kind List after the items, got none: is the file complete?"
+        faults = [Fault("kind", wanted)]
     elif not kind:
         faults = [Fault("kind", f"wanted text, got {shorten(tree.get('kind'))}")]
     contents.faults.extend(

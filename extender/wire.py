@@ -260,6 +260,3 @@ def decode_node(raw: msgspec.Raw, name: str) -> Node:
         raise WireError(
             [Fault(f"Nodes[{name!r}].{fault.path}", fault.message) for fault in faults]
         ) from None
-
-
-# How the answer to a filter call with names begins, up to the list of those that pass.

@@ -50,22 +50,14 @@ class LastHandler:
         if is_under_review(req):
             self._webhook.answer_fault(req, resp, error, params)
             return
+        if isinstance(error, OSError):  # of reading the body: nothing else does I/O
+            raise falcon.HTTPError(
+                falcon.HTTP_408, description="the request's body did not arrive"
+            ) from error
         logger.error("request failed", exc_info=error)
         raise falcon.HTTPInternalServerError(
             description="a fault of gpu-extender"
         ) from error
-
-
-def drop_lost_client(
-    _req: falcon.Request,
-    _resp: falcon.Response,
-    error: OSError,
-    _params: dict[str, object],
-) -> None:
-    """Turn a body that does not arrive into 408: nothing else here reads or writes."""
-    raise falcon.HTTPError(
-        falcon.HTTP_408, description="the request's body did not arrive"
-    ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +93,6 @@ def create_app(
     app = falcon.App()
     app.add_middleware(RequestFrame(metrics, health))
     app.add_error_handler(Exception, LastHandler(webhook))
-    app.add_error_handler(OSError, drop_lost_client)
     app.add_error_handler(WireError, reject_malformed)
     app.add_error_handler(ReviewError, reject_malformed_review)
     app.add_error_handler(NotSyncedError, reject_unsynced)

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -489,3 +490,18 @@ def test_request_spellings_in_a_dump(write: Write) -> None:
     snapshot = load(write("pods.json", {"kind": "List", "items": pods}))
 
     assert [dict(pod.request)[GPU] for pod in snapshot.pending] == [1000, 1000, 2, 2, 1]
+
+
+def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    whole = (Path(__file__).parents[2] / "configs" / "demo-cluster.yaml").read_text()
+    lines = whole.splitlines(keepends=True)
+    path = tmp_path / "cut.yaml"
+    accepted = []
+
+    for end in range(3, len(lines) - 3, 97):
+        path.write_text("".join(lines[:end]))
+        with contextlib.suppress(DumpError):
+            load_dump([path], BUILDER)
+            accepted.append(end)
+
+    assert accepted == []
