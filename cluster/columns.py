@@ -21,6 +21,7 @@ class Columns:
     offered: BoolArray
     schedulable: BoolArray
     faulted: BoolArray
+    changed_at: Int64Array
     label_codes: dict[str, Int64Array]
     code_of: dict[str, dict[str, int]]
 
@@ -34,6 +35,7 @@ class Columns:
             offered=np.zeros(shape, dtype=np.bool_),
             schedulable=np.zeros(nodes, dtype=np.bool_),
             faulted=np.zeros(nodes, dtype=np.bool_),
+            changed_at=np.zeros(nodes, dtype=np.int64),
             label_codes={key: np.zeros(nodes, dtype=np.int64) for key in label_keys},
             code_of={key: {} for key in label_keys},
         )
@@ -47,9 +49,24 @@ class Columns:
             offered=last.offered.copy(),
             schedulable=last.schedulable.copy(),
             faulted=last.faulted.copy(),
+            changed_at=(
+                np.zeros(len(last.nodes.names), dtype=np.int64)
+                if last.changed_at is None
+                else last.changed_at.copy()
+            ),
             label_codes={key: col.codes.copy() for key, col in last.labels.items()},
             code_of={key: dict(col.code_of) for key, col in last.labels.items()},
         )
+
+    def carry_over(self, last: Snapshot, names: Iterable[str]) -> None:
+        """Take from a snapshot of another layout when each of its nodes changed."""
+        if last.changed_at is None:
+            return
+        changed_at = last.changed_at.tolist()
+        for column, name in enumerate(names):
+            before = last.nodes.column_of.get(name)
+            if before is not None:
+                self.changed_at[column] = changed_at[before]
 
     def write(
         self,
@@ -86,6 +103,7 @@ class Columns:
             self.offered,
             self.schedulable,
             self.faulted,
+            self.changed_at,
             *self.label_codes.values(),
         ):
             array.setflags(write=False)

@@ -238,6 +238,8 @@ class Ledger:
             )
         )
         columns = Columns.fresh(len(resources), len(names), self._label_keys)
+        if last is not None:
+            columns.carry_over(last, names)
         return self._finish(columns, index, tuple(resources), names)
 
     def _build_upon(self, last: Snapshot) -> Snapshot:
@@ -261,6 +263,8 @@ class Ledger:
                 self._requested.get(name, {}),
                 self._rows,
             )
+        dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
+        columns.changed_at[dirty] = self._generation
         columns.freeze()
         return Snapshot(
             generation=self._generation,
@@ -271,6 +275,7 @@ class Ledger:
             offered=columns.offered,
             schedulable=columns.schedulable,
             faulted=columns.faulted,
+            changed_at=columns.changed_at,
             labels=columns.labels(),
             facts=tuple(self._nodes.values()),
             shares=self._shares.publish(),

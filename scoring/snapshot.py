@@ -96,6 +96,9 @@ class Snapshot:
         False for cordoned and not-ready nodes.
     faulted : bool array, shape (N,)
         True where a fault signal says that the node's GPUs are not ready.
+    changed_at : int64 array, shape (N,)
+        Generation in which the node's column last changed. Without it, all columns
+        count as new.
     labels : mapping
         label key -> its column, for the keys that scoring reads
     facts : tuple of NodeFacts, length N
@@ -121,6 +124,7 @@ class Snapshot:
     offered: BoolArray
     schedulable: BoolArray
     faulted: BoolArray
+    changed_at: Int64Array | None = None
     labels: Mapping[str, LabelColumn] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -137,10 +141,18 @@ class Snapshot:
         _check("offered", self.offered, np.bool_, (r, n))
         _check("schedulable", self.schedulable, np.bool_, (n,))
         _check("faulted", self.faulted, np.bool_, (n,))
+        if self.changed_at is not None:
+            _check("changed_at", self.changed_at, np.int64, (n,))
         for key, column in self.labels.items():
             _check(f"labels[{key!r}]", column.codes, np.int64, (n,))
         if len(self.facts) not in (0, n):
             raise SnapshotError(f"facts: wanted {n} nodes, got {len(self.facts)}")
+
+    def changed_since(self, generation: int) -> IndexArray:
+        """Return the columns that changed after `generation`, in their order."""
+        if self.changed_at is None:
+            return np.arange(len(self.nodes.names), dtype=np.intp)
+        return np.flatnonzero(self.changed_at > generation)
 
     def row_of(self, resource: str) -> int | None:
         """Return the row of `resource`, or None where nobody offers or asks it."""

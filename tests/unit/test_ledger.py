@@ -550,3 +550,31 @@ def test_whoever_scheduled_a_pod_it_counts() -> None:
     )
 
     assert free(ledger.build()) == {"node-1": 5}
+
+
+def changed_since(snapshot: Snapshot, generation: int) -> list[str]:
+    columns = snapshot.changed_since(generation).tolist()
+    return [snapshot.nodes.names[column] for column in columns]
+
+
+def test_a_snapshot_says_which_nodes_changed_since_another() -> None:
+    ledger = make_ledger(nodes=[make_node(name="a"), make_node(name="b")])
+    first = ledger.build()
+    ledger.apply(pod_seen(uid="u", node_name="b", gpus=1))
+    second = ledger.build()
+    third = ledger.build()
+
+    assert changed_since(first, 0) == ["a", "b"]
+    assert changed_since(second, first.generation) == ["b"]
+    assert changed_since(third, second.generation) == []
+    assert changed_since(third, first.generation) == ["b"]
+
+
+def test_another_layout_does_not_make_old_nodes_new() -> None:
+    ledger = make_ledger(nodes=[make_node(name="a"), make_node(name="b")])
+    first = ledger.build()
+    ledger.apply(node_seen(name="c"))
+    ledger.apply(NodeGone("a"))
+    second = ledger.build()
+
+    assert changed_since(second, first.generation) == ["c"]
