@@ -1,5 +1,5 @@
 # `make` lists the targets. Each sets up the virtual environment first if need be;
-# nothing is assumed but Python 3.11 or newer, make and, for `make e2e`, Go.
+# nothing is assumed but Python 3.11 or newer, make and, for a control plane, Go.
 PYTHON ?= $(firstword $(foreach p,python3.14 python3.13 python3.12 python3.11 python3 python,\
 	$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
 VENV := .venv
@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CODE := scoring cluster extender injector simulator service
 K8S ?= 1.36
+SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench bench-cache e2e e2e-full format requirements clean
+.PHONY: help run test check bench bench-cache bench-scheduler fuzz e2e e2e-full format requirements clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): requirements/dev.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; say which with PYTHON=..." >&2; exit 1; }
@@ -49,6 +50,13 @@ bench: $(READY)  ## time kernels, verbs, and calls over HTTP beside an echo floo
 bench-cache: $(READY)  ## time list and watch of the cache, and its memory
 	$(BIN)/python -m bench.cache
 
+bench-scheduler: $(READY)  ## time the real kube-scheduler, with us and without (K8S=1.36)
+	$(BIN)/python tests/e2e/build.py --minor $(K8S)
+	$(BIN)/python -m bench.scheduler --minor $(K8S)
+
+fuzz: $(READY)  ## mutated bodies against the extender for ten minutes (SECONDS=600)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
 e2e: $(READY)  ## the suite on a real control plane (K8S=1.36)
 	$(BIN)/python tests/e2e/build.py --minor $(K8S)
 	K8S=$(K8S) $(BIN)/python -m pytest -q -m "e2e and not long" tests/e2e
@@ -68,4 +76,4 @@ requirements: $(READY)  ## pin the newest versions, with hashes and without addr
 	done
 
 clean:  ## remove the virtual environment, what was built and all caches
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .coverage .coverage.*
+	rm -rf $(VENV) build bench/scheduler/noop/build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .coverage .coverage.*

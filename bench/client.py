@@ -81,6 +81,10 @@ class Connection:
         self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
     def call(self, request: bytes) -> tuple[bytes, bytes]:
         """Send a request; return head and body of its answer."""
         self._socket.sendall(request)
@@ -223,6 +227,8 @@ def run(plan: Plan) -> Timings:
                 if number >= 0:
                     timings[name][position].append(taken)
         order.reverse()  # each server goes first as often as the other
+    for connection in connections.values():
+        connection.close()
     return Timings(timings)
 
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from cluster.changes import NodesListed, PodsListed
-from cluster.decode import FaultSignals, RecordBuilder
+from cluster.decode import RecordBuilder
+from cluster.fault_signals import FaultSignals
 from cluster.ledger import Ledger
 from cluster.objects import Node, Pod
 from scoring.candidates import LabelKeys
@@ -30,6 +31,7 @@ ZONES: Final = ("eu-west-1a", "eu-west-1b", "eu-west-1c")
 GPUS_PER_NODE: Final = 8
 PODS_PER_NODE: Final = 2
 FAULTED_EVERY: Final = 32
+POD_UID: Final = "3f84de8f-ba35-4b1f-a174-a35b0e5a7e15"  # of the pod in a call
 
 
 def node_names(count: int) -> list[str]:
@@ -178,7 +180,7 @@ def call_body(names: list[str]) -> bytes:
     The pod asks for two GPUs; each node has as many free.
     """
     body = {
-        "Pod": _pod("3f84de8f-ba35-4b1f-a174-a35b0e5a7e15", 2, ""),
+        "Pod": _pod(POD_UID, 2, ""),
         "Nodes": None,
         "NodeNames": names,
     }

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pytest
 
 from bench.clusters import build_snapshot, node_names
 from scoring.candidates import Ask, Candidates, LabelKeys, take_candidates
 from scoring.feasibility import judge
-from scoring.policy import classic, normalize_min_max, score_terms
+from scoring.normalization import METHODS, Scale, normalize
+from scoring.policy import classic, score_terms
 from scoring.snapshot import Snapshot
 from scoring.strategies import ScoreOptions
 
@@ -68,9 +70,12 @@ def test_scoring(benchmark: Benchmark, case: Case) -> None:
     assert totals.max() > totals.min()
 
 
-def test_normalizing(benchmark: Benchmark, case: Case) -> None:
+@pytest.mark.parametrize("method", list(METHODS))
+def test_normalizing(benchmark: Benchmark, case: Case, method: str) -> None:
     totals = classic(score_terms(case.candidates, ASK, OPTIONS, WEIGHTS), WEIGHTS)
+    order = np.arange(len(totals), dtype=np.int64)
+    scale = Scale(method, 10, float(totals.min()), float(totals.max()))
 
-    priorities = benchmark(normalize_min_max, totals, case.candidates.known, 10)
+    priorities = benchmark(normalize, totals, case.candidates.known, scale, None, order)
 
     assert (priorities.min(), priorities.max()) == (0, 10)

@@ -5,13 +5,11 @@ lists and watches come as bytes, and are decoded into what we read of them.
 """
 
 import contextlib
-import http.client
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
@@ -19,10 +17,9 @@ import urllib3
 from kubernetes import config
 from kubernetes.client.configuration import Configuration
 from kubernetes.client.rest import RESTClientObject
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.util import Timeout
 
+from cluster.connections import POOL_CLASSES, SOCKET_OPTIONS
 from cluster.source import GONE, ApiError
 from scoring.resources import shorten
 
@@ -31,49 +28,8 @@ CONNECT_TIMEOUT_SECONDS: Final = 5.0
 READ_TIMEOUT_SECONDS: Final = 90.0
 MAX_ERROR_BYTES: Final = 65_536
 CHUNK_BYTES: Final = 262_144
-BUFFER_BYTES: Final = 262_144
-# A dead peer is noticed within a minute also where nothing is read or written. The
-# names differ between systems; what a system lacks is left out.
-_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-SOCKET_OPTIONS: Final = [
-    *HTTPConnection.default_socket_options,
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in _KEEPALIVE.items()
-        if hasattr(socket, name)
-    ),
-]
-
-
-class _BufferedResponse(http.client.HTTPResponse):
-    """Reads from the socket by the quarter of a megabyte, not by 8 KiB.
-
-    PERF: the API server sends each item of a list in chunks of its own, which are read
-    one by one; ``bench.cache`` shows it in the time to sync.
-    """
-
-    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
-        super().__init__(sock, *args, **kwargs)
-        self.fp.close()
-        file = sock.makefile("rb", buffering=BUFFER_BYTES)
-        self.fp = file  # type: ignore[assignment]  # typeshed knows the default size
-
-
-class _Connection(HTTPConnection):
-    response_class = _BufferedResponse
-
-
-class _TlsConnection(HTTPSConnection):
-    response_class = _BufferedResponse
-
-
-class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TlsPool(HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
+# Of a request whose body is small on both sides, and that nobody waits for.
+PATCH_TIMEOUT_SECONDS: Final = 5.0
 
 
 class KubeconfigError(ValueError):
@@ -87,7 +43,7 @@ class _Status(msgspec.Struct):
 
 
 class ApiServer:
-    """Answers GET requests of the Kubernetes API; any thread may call it.
+    """Sends requests of the Kubernetes API; any thread may call it.
 
     Parameters
     ----------
@@ -114,22 +70,37 @@ class ApiServer:
 
     def get(self, path: str, query: Mapping[str, str]) -> "ApiResponse":
         """Return the body of a 200 answer; raise `ApiError` for any other."""
+        target = f"{path}?{urlencode(query)}"
+        return ApiResponse(self._request("GET", target, self._timeout))
+
+    def patch(self, path: str, body: bytes) -> None:
+        """Merge a JSON object into the one at `path`; raise `ApiError` if refused."""
+        timeout = Timeout(total=PATCH_TIMEOUT_SECONDS)
+        ApiResponse(self._request("PATCH", path, timeout, body)).read()
+
+    def _request(
+        self, method: str, target: str, timeout: Timeout, body: bytes | None = None
+    ) -> urllib3.BaseHTTPResponse:
+        """Return a 200 answer, its body unread; raise `ApiError` for any other."""
         session = self._session
-        url = f"{session.host}{path}?{urlencode(query)}"
+        headers = session.headers()
+        if body is not None:
+            headers["Content-Type"] = "application/merge-patch+json"
         with _translated():
             # Retries are the caller's: urllib3's would hide an outage from it, and
             # sleep through a Retry-After that nobody could interrupt.
             response = session.pool.request(
-                "GET",
-                url,
-                headers=session.headers(),
-                timeout=self._timeout,
+                method,
+                f"{session.host}{target}",
+                body=body,
+                headers=headers,
+                timeout=timeout,
                 preload_content=False,
                 retries=False,
                 redirect=False,
             )
         if response.status == HTTPStatus.OK:
-            return ApiResponse(response)
+            return response
         error = _error_of(response)
         if response.status == HTTPStatus.UNAUTHORIZED:
             self._renew(session)
@@ -158,7 +129,7 @@ class _Session:
             is urllib3.poolmanager.pool_classes_by_scheme
         ):
             # not for a SOCKS proxy, which has pools of its own
-            self.pool.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+            self.pool.pool_classes_by_scheme = POOL_CLASSES
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a request, with a token that the client refreshed."""

@@ -1,9 +1,14 @@
 """What can happen to the cluster, as the ledger is told of it."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from cluster.objects import NodeRecord, PodRecord
+from scoring.cards import NodeCards
+from scoring.objects import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class NodesListed:
     Attributes
     ----------
     partial : frozenset of str
-        Names of nodes of which a part did not decode; records kept before stay.
+        Names of nodes that did not decode, or in part only; records kept before stay.
     """
 
     records: tuple[NodeRecord, ...]
@@ -71,6 +76,24 @@ class DeviceClassesListed:
     resources: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class CardsChanged:
+    """Cards are told by other rules from now on.
+
+    Attributes
+    ----------
+    read : callable
+        Labels and capacity of a node to its cards.
+    """
+
+    read: Callable[[Mapping[str, str], Request], NodeCards]
+
+    def reread(self, record: NodeRecord) -> NodeRecord:
+        """Return the record with its cards told anew."""
+        cards = self.read(record.labels, record.capacity)
+        return msgspec.structs.replace(record, cards=cards)
+
+
 Change: TypeAlias = (
     NodeSeen
     | NodeGone
@@ -79,4 +102,5 @@ Change: TypeAlias = (
     | PodGone
     | PodsListed
     | DeviceClassesListed
+    | CardsChanged
 )

@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from cluster.card_columns import CardTable
 from cluster.objects import NodeRecord
 from scoring.resources import MAX_QUANTITY
 from scoring.snapshot import BoolArray, Int64Array, LabelColumn, Snapshot
@@ -21,7 +22,9 @@ class Columns:
     offered: BoolArray
     schedulable: BoolArray
     faulted: BoolArray
+    failing: BoolArray
     changed_at: Int64Array
+    cards: CardTable
     label_codes: dict[str, Int64Array]
     code_of: dict[str, dict[str, int]]
 
@@ -35,7 +38,9 @@ class Columns:
             offered=np.zeros(shape, dtype=np.bool_),
             schedulable=np.zeros(nodes, dtype=np.bool_),
             faulted=np.zeros(nodes, dtype=np.bool_),
+            failing=np.zeros(nodes, dtype=np.bool_),
             changed_at=np.zeros(nodes, dtype=np.int64),
+            cards=CardTable.fresh(nodes),
             label_codes={key: np.zeros(nodes, dtype=np.int64) for key in label_keys},
             code_of={key: {} for key in label_keys},
         )
@@ -49,11 +54,13 @@ class Columns:
             offered=last.offered.copy(),
             schedulable=last.schedulable.copy(),
             faulted=last.faulted.copy(),
+            failing=last.failing.copy(),
             changed_at=(
                 np.zeros(len(last.nodes.names), dtype=np.int64)
                 if last.changed_at is None
                 else last.changed_at.copy()
             ),
+            cards=CardTable.upon(last.cards),
             label_codes={key: col.codes.copy() for key, col in last.labels.items()},
             code_of={key: dict(col.code_of) for key, col in last.labels.items()},
         )
@@ -74,6 +81,8 @@ class Columns:
         node: NodeRecord,
         requested: Mapping[str, int],
         row_of: Mapping[str, int],
+        *,
+        is_failing: bool,
     ) -> None:
         """Write all that is known of one node into its column."""
         self.allocatable[:, column] = 0
@@ -88,6 +97,7 @@ class Columns:
             self.requested[row_of[name], column] = min(amount, MAX_QUANTITY)
         self.schedulable[column] = node.is_ready and not node.is_cordoned
         self.faulted[column] = node.is_faulted
+        self.failing[column] = is_failing
         for key, codes in self.label_codes.items():
             value = node.labels.get(key)
             known = self.code_of[key]
@@ -103,6 +113,7 @@ class Columns:
             self.offered,
             self.schedulable,
             self.faulted,
+            self.failing,
             self.changed_at,
             *self.label_codes.values(),
         ):

@@ -6,14 +6,15 @@ is right is decoded. Who calls decides what a fault means.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import lru_cache
 from sys import intern
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cluster.demands import DemandReader
+from cluster.fault_signals import FaultSignals
+from cluster.identity import owner_uid, pod_key
 from cluster.objects import (
     NO_CONSTRAINTS,
     Node,
@@ -23,6 +24,11 @@ from cluster.objects import (
     PodRecord,
 )
 from cluster.pruning import Pruner
+from cluster.start_errors import failed_at
+from cluster.times import parse_time
+from scoring.card_reader import CardReader
+from scoring.demand import NO_DEMAND, UNREADABLE, Demand
+from scoring.demand_annotations import DemandAnnotations, DemandError
 from scoring.objects import Request
 from scoring.pod_request import effective_request, read_amounts
 from scoring.resources import PODS, QuantityError, Remembered, ResourceScope, shorten
@@ -45,45 +51,6 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
-
-
-@dataclass(frozen=True, slots=True)
-class FaultSignals:
-    """What on a node says that its GPUs are not ready.
-
-    Attributes
-    ----------
-    label_values : mapping
-        label key -> values with which the GPUs can be used; any other value, the
-        label being there, is a fault
-    product_labels : tuple of str
-        Labels that carry the product name; ``-MIG-INVALID`` at its end is a fault.
-    conditions : mapping
-        condition type -> status that is a fault
-    """
-
-    label_values: Mapping[str, frozenset[str]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    product_labels: tuple[str, ...] = ()
-    conditions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-    def found_on(self, labels: Mapping[str, str], statuses: Mapping[str, str]) -> bool:
-        """Say whether any signal is raised."""
-        return (
-            any(
-                labels[key] not in usable
-                for key, usable in self.label_values.items()
-                if key in labels
-            )
-            or any(
-                labels.get(key, "").endswith("-MIG-INVALID")
-                for key in self.product_labels
-            )
-            or any(
-                statuses.get(kind) == status for kind, status in self.conditions.items()
-            )
-        )
 
 
 def decode_object(data: bytes | msgspec.Raw, kind: type[_Object]) -> _Object:
@@ -129,14 +96,6 @@ def shared(request: Request) -> Request:
     return request
 
 
-def parse_time(text: str) -> float:
-    """Return an RFC 3339 time in seconds since the epoch; raise `ValueError`."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:  # it would be read in the time zone of this machine
-        raise ValueError(f"time: wanted an offset from UTC, got {shorten(text)}")
-    return moment.timestamp()
-
-
 @dataclass(frozen=True, slots=True)
 class RecordBuilder:
     """Turns decoded objects into records.
@@ -145,12 +104,19 @@ class RecordBuilder:
     ----------
     scope : ResourceScope
     signals : FaultSignals
+    cards : CardReader
+    annotations : DemandAnnotations
+    demands : DemandReader
+        Reads those annotations.
     is_tracked, is_managed : callable
         Those of `scope`, remembered.
     """
 
     scope: ResourceScope
     signals: FaultSignals = field(default_factory=FaultSignals)
+    cards: CardReader = field(default_factory=CardReader)
+    annotations: DemandAnnotations = field(default_factory=DemandAnnotations)
+    demands: DemandReader = field(init=False, repr=False, compare=False)
     # what the request depends on, as text -> the request and whether it is managed
     _requests: dict[str, tuple[Request, bool]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -159,6 +125,8 @@ class RecordBuilder:
     is_managed: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        demands = DemandReader(self.annotations, self.cards)
+        object.__setattr__(self, "demands", demands)
         for name in ("is_tracked", "is_managed"):
             remembered = Remembered(getattr(self.scope, name))
             object.__setattr__(self, name, remembered.__getitem__)
@@ -169,7 +137,14 @@ class RecordBuilder:
         collect = _collector(faults)
         labels = node.metadata.labels or {}
         statuses = {item.type: item.status for item in node.status.conditions or ()}
-        tracked = self.is_tracked
+        status = node.status
+        allocatable, capacity = (
+            _positive(read_amounts(amounts or {}, path, self.is_tracked, collect))
+            for path, amounts in (
+                ("status.allocatable", status.allocatable),
+                ("status.capacity", status.capacity),
+            )
+        )
         return NodeRecord(
             name=node.metadata.name,
             labels=labels,
@@ -177,28 +152,18 @@ class RecordBuilder:
             is_ready=statuses.get("Ready") == "True",
             is_cordoned=bool(node.spec.unschedulable),
             is_faulted=self.signals.found_on(labels, statuses),
-            allocatable=_positive(
-                read_amounts(
-                    node.status.allocatable or {},
-                    "status.allocatable",
-                    tracked,
-                    collect,
-                )
-            ),
-            capacity=_positive(
-                read_amounts(
-                    node.status.capacity or {}, "status.capacity", tracked, collect
-                )
-            ),
+            cards=self.cards.read(labels, capacity),
+            allocatable=allocatable,
+            capacity=capacity,
         ), faults
 
     def pod_record(self, pod: Pod) -> tuple[PodRecord, list[Fault]]:
         """Return the record of `pod` and the faults of its fields."""
         faults: list[Fault] = []
         meta, spec = pod.metadata, pod.spec
-        request, is_managed = self._held_by(pod, faults)
+        request, is_managed = self.held_by(pod, faults)
         return PodRecord(
-            uid=meta.uid or f"{meta.namespace}/{meta.name}",
+            uid=pod_key(pod),
             namespace=intern(meta.namespace),
             name=meta.name,
             generate_name=intern(meta.generate_name),
@@ -212,9 +177,17 @@ class RecordBuilder:
             is_gated=bool(spec.scheduling_gates),
             unschedulable_since=_unschedulable_since(pod, faults),
             constraints=NO_CONSTRAINTS if spec.node_name else constraints_of(pod),
+            failed_at=(
+                failed_at(pod, self.is_managed)
+                if is_managed and spec.node_name
+                else None
+            ),
+            demand=(
+                self.demands.read_kept(meta.annotations) if is_managed else NO_DEMAND
+            ),
         ), faults
 
-    def _held_by(self, pod: Pod, faults: list[Fault]) -> tuple[Request, bool]:
+    def held_by(self, pod: Pod, faults: list[Fault]) -> tuple[Request, bool]:
         """Return what the pod takes from its node, and whether any of it is managed."""
         spec = pod.spec
         # PERF: pods of one template ask for the same; `bench.cache` shows the sync.
@@ -239,11 +212,16 @@ class RecordBuilder:
         """Return the effective request of tracked resources; add to `faults`."""
         return effective_request(pod.spec, self.is_tracked, _collector(faults))
 
-
-def owner_uid(pod: Pod) -> str:
-    """Return the UID of the pod's controller; empty for a pod without one."""
-    owners = pod.metadata.owner_references or ()
-    return next((owner.uid for owner in owners if owner.controller), "")
+    def demand_of(self, pod: Pod, faults: list[Fault]) -> Demand:
+        """Return what the pod wants of the cards; add to `faults`."""
+        try:
+            return self.demands.read(pod.metadata.annotations)
+        except DemandError as error:
+            faults.extend(
+                Fault(f"metadata.annotations[{name!r}]", message)
+                for name, message in error.faults
+            )
+            return UNREADABLE
 
 
 def constraints_of(pod: Pod) -> PodConstraints:

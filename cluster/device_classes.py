@@ -17,14 +17,16 @@ class DeviceClassTable:
     def listed(
         self, records: tuple[DeviceClass, ...], partial: frozenset[str]
     ) -> Change:
-        """Replace all; one that decoded in part keeps what was known of it."""
-        known, self._resources = self._resources, {}
-        for record in records:
-            name = record.metadata.name
-            kept = known.get(name) if name in partial else None
-            self._resources[name] = (
-                record.spec.extended_resource_name or "" if kept is None else kept
-            )
+        """Replace all; one that did not decode keeps what was known of it."""
+        kept = {
+            name: resource
+            for name, resource in self._resources.items()
+            if name in partial
+        }
+        self._resources = {
+            record.metadata.name: record.spec.extended_resource_name or ""
+            for record in records
+        } | kept
         return self._change()
 
     def seen(self, record: DeviceClass, is_partial: bool) -> Change:

@@ -108,16 +108,16 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
     contents = _Contents()
     for path in paths:
         try:
-            documents = _read_documents(path)
+            documents = read_documents(path)
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            contents.faults.append(Fault(str(path), _one_line(error)))
+            contents.faults.append(Fault(str(path), one_line(error)))
             continue
         if not documents:
             # A file that is just being written, or a command that failed into it.
             contents.faults.append(
                 Fault(str(path), "wanted objects, got an empty file")
             )
-        for where, item, kind in _items(documents):
+        for where, item, kind in list_items(documents):
             _add(contents, f"{path.name}: {where}", item, kind, builder)
     if not contents.faults and not contents.nodes and not contents.pods:
         names = ", ".join(path.name for path in paths)
@@ -131,7 +131,7 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
     )
 
 
-def _read_documents(path: Path) -> list[Any]:
+def read_documents(path: Path) -> list[Any]:
     """Return the documents of one file as plain trees."""
     data = path.read_bytes()
     if path.suffix == ".json":
@@ -145,12 +145,12 @@ def _read_documents(path: Path) -> list[Any]:
     return [document for document in documents if document is not None]
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """Return an error's text without line breaks."""
     return " ".join(str(error).split())
 
 
-def _items(documents: Sequence[Any]) -> Iterator[tuple[str, Any, str]]:
+def list_items(documents: Sequence[Any]) -> Iterator[tuple[str, Any, str]]:
     """Yield path, tree and kind of each object of the documents of a file."""
     for number, document in enumerate(documents):
         where = f"document {number + 1}" if len(documents) > 1 else ""

@@ -17,7 +17,14 @@ from cluster.changes import (
 )
 from cluster.decode import Fault, RecordBuilder, convert_with_faults, decode_object
 from cluster.device_classes import DeviceClassTable
-from cluster.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
+from cluster.objects import (
+    DeviceClass,
+    Node,
+    NodeRecord,
+    ObjectMeta,
+    Pod,
+    PodRecord,
+)
 from cluster.wire import (
     NO_JSON,
     Event,
@@ -44,7 +51,7 @@ class Listing(Generic[_Record]):
     Attributes
     ----------
     partial : set of str
-        Keys of the records of which only a part decoded.
+        Keys of the objects of which only a part decoded, or nothing but the key.
     resource_version, continue_token : str
         Of the page read last.
     faults : list of str
@@ -128,10 +135,13 @@ class Kind(Generic[_Object, _Record]):
         _note_page(listing, page.metadata)
         for raw in page.items or ():
             item, faults = self._read_object(raw)
-            if item is None:
-                listing.faults.append(_text(faults))
-            else:
+            if item is not None:
                 self._add(item, faults, listing)
+                continue
+            listing.faults.append(_text(faults))
+            key = self.key_of(self._bare(raw))
+            if key:  # a record kept before stays
+                listing.partial.add(key)
 
     def _add(
         self, item: _Object, faults: list[Fault], listing: Listing[_Record]
@@ -157,6 +167,8 @@ class Kind(Generic[_Object, _Record]):
         except msgspec.ValidationError:
             kind, raw = raw_event(line)
             item, faults = self._read_object(raw)
+            if item is None and kind in ("ADDED", "MODIFIED", "DELETED"):
+                return self._read_hopeless_event(kind, raw, _text(faults))
         except NO_JSON as error:
             raise undecodable("watch line", error) from error
         if kind == "ERROR":
@@ -175,6 +187,27 @@ class Kind(Generic[_Object, _Record]):
             change = self.seen(record, True)  # noqa: FBT003 - a field, seldom set
             return WatchEvent(kind, change, version, _text(faults + more))
         return WatchEvent(kind, self.seen(record, False), version)  # noqa: FBT003
+
+    def _read_hopeless_event(
+        self, kind: str, raw: msgspec.Raw, fault: str
+    ) -> WatchEvent:
+        """Return what is left of an event: a record kept before stays, or goes."""
+        item = self._bare(raw)
+        key = self.key_of(item)
+        change = self.gone(key) if key and kind == "DELETED" else None
+        return WatchEvent(kind, change, item.metadata.resource_version, fault)
+
+    def _bare(self, raw: msgspec.Raw) -> _Object:
+        """Return an object with nothing but the metadata that tells it from others."""
+        tree = _tree_of(raw)
+        found = tree.get("metadata") if isinstance(tree, dict) else None
+        texts = {
+            key: value
+            for key, value in (found.items() if isinstance(found, dict) else ())
+            if key in ("name", "namespace", "uid", "resourceVersion")
+            and isinstance(value, str)
+        }
+        return self.object_type(metadata=msgspec.convert(texts, ObjectMeta))
 
     def _read_object(self, raw: msgspec.Raw) -> tuple[_Object | None, list[Fault]]:
         """Return as much of an object as decodes, and what does not."""

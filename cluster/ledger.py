@@ -4,13 +4,12 @@ A pod counts once, by UID, on ``spec.nodeName``, until its phase is terminal or 
 deleted. ``deletionTimestamp`` frees nothing, and any scheduler's pods count.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
+from cluster.arrivals import Arrivals, Departures
 from cluster.changes import (
+    CardsChanged,
     Change,
     DeviceClassesListed,
     NodeGone,
@@ -21,25 +20,12 @@ from cluster.changes import (
     PodsListed,
 )
 from cluster.columns import Columns
+from cluster.failures import Failures
 from cluster.objects import NodeRecord, PodRecord
 from cluster.shares import Shares
-from scoring.objects import Request
 from scoring.snapshot import NodeIndex, Snapshot, build_node_index
 
-# More than come in the seconds that an admission can be in flight.
-MAX_ARRIVALS: Final = 4096
 MIN_LOST_PLACES: Final = 1024
-
-
-class PodArrival(msgspec.Struct, frozen=True, gc=False):
-    """A pod with a managed resource, as it was first seen."""
-
-    sequence: int
-    namespace: str
-    name: str
-    generate_name: str
-    owner_uid: str
-    request: Request
 
 
 class Ledger:
@@ -49,9 +35,12 @@ class Ledger:
     ----------
     label_keys : iterable of str
         Labels that get a column in each snapshot.
+    failures : Failures, optional
     """
 
-    def __init__(self, label_keys: Iterable[str] = ()) -> None:
+    def __init__(
+        self, label_keys: Iterable[str] = (), failures: Failures | None = None
+    ) -> None:
         self._label_keys = tuple(label_keys)
         self._generation = 0
         self._nodes: dict[str, NodeRecord] = {}
@@ -61,8 +50,9 @@ class Ledger:
         self._requested: dict[str, dict[str, int]] = {}
         self._pending: dict[str, PodRecord] = {}
         self._shares = Shares()
-        self._arrivals: deque[PodArrival] = deque(maxlen=MAX_ARRIVALS)
-        self._arrival_count = 0
+        self._arrivals = Arrivals()
+        self._departures = Departures()
+        self._failures = failures or Failures()
         self._device_class_resources: frozenset[str] = frozenset()
         self._has_nodes = False
         self._has_pods = False
@@ -82,6 +72,15 @@ class Ledger:
     def has_changes(self) -> bool:
         """Whether a snapshot built now would differ from the last one."""
         return self._has_changes
+
+    def seconds_to_expiry(self) -> float | None:
+        """Return when `expire` will have something to do, None for never."""
+        return self._failures.seconds_to_expiry()
+
+    def expire(self) -> None:
+        """Let nodes count as sound again whose failures are too long ago."""
+        for name in self._failures.expire():
+            self._mark(name)
 
     def counts(self) -> dict[str, int]:
         """Return how many objects are held, by kind."""
@@ -113,11 +112,14 @@ class Ledger:
             case DeviceClassesListed(resources):
                 self._has_changes |= resources != self._device_class_resources
                 self._device_class_resources = resources
+            case CardsChanged():
+                for record in tuple(self._nodes.values()):
+                    self._apply_node(change.reread(record), is_partial=False)
 
     def _replace_nodes(
         self, records: tuple[NodeRecord, ...], partial: frozenset[str]
     ) -> None:
-        for name in self._nodes.keys() - {record.name for record in records}:
+        for name in self._nodes.keys() - {node.name for node in records} - partial:
             self._remove_node(name)
         for record in records:
             self._apply_node(record, is_partial=record.name in partial)
@@ -126,9 +128,10 @@ class Ledger:
     def _replace_pods(
         self, records: tuple[PodRecord, ...], partial: frozenset[str]
     ) -> None:
-        for uid in self._pods.keys() - {record.uid for record in records}:
+        for uid in self._pods.keys() - {pod.uid for pod in records} - partial:
             self._remove_pod(uid)
-        for record in records:
+        # Failures are to be noted in the order of their times.
+        for record in sorted(records, key=lambda record: record.failed_at or 0):
             self._apply_pod(record, is_partial=record.uid in partial)
         self._has_pods = True
 
@@ -144,6 +147,7 @@ class Ledger:
 
     def _remove_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
+            self._failures.forget(name)
             self._is_layout_stale = True
             self._has_changes = True
 
@@ -154,16 +158,23 @@ class Ledger:
             return  # most events change nothing that we keep
         if previous is not None:
             self._count(previous, -1)
+            if record.is_terminal:
+                self._departures.note(previous)
         elif self._has_pods and record.is_managed and not record.is_terminal:
-            self._note_arrival(record)
+            self._arrivals.note(record)
         self._pods[record.uid] = record
         self._count(record, +1)
+        if record.failed_at is not None:
+            owner = record.owner_uid or record.uid
+            if self._failures.note(record.node_name, owner, record.failed_at):
+                self._mark(record.node_name)
 
     def _remove_pod(self, uid: str) -> None:
         record = self._pods.pop(uid, None)
         if record is None:
             return
         self._count(record, -1)
+        self._departures.note(record)
         # PERF: a dict grows before it uses the places of lost keys again; a copy has
         # none. ``bench.cache`` shows it in the memory after a million events.
         self._lost_places += 1
@@ -171,18 +182,10 @@ class Ledger:
             self._pods = dict(self._pods)
             self._lost_places = 0
 
-    def _note_arrival(self, record: PodRecord) -> None:
-        self._arrival_count += 1
-        self._arrivals.append(
-            PodArrival(
-                self._arrival_count,
-                record.namespace,
-                record.name,
-                record.generate_name,
-                record.owner_uid,
-                record.request,
-            )
-        )
+    def _mark(self, node_name: str) -> None:
+        """Have a node's column written anew."""
+        self._dirty.add(node_name)
+        self._has_changes = True
 
     def _count(self, record: PodRecord, sign: int) -> None:
         """Add (+1) or take out (-1) what a pod holds, or that it is pending."""
@@ -204,10 +207,7 @@ class Ledger:
             del self._requested[record.node_name]
         self._dirty.add(record.node_name)
         if record.is_managed:
-            if sign > 0:
-                self._shares.put(record)
-            else:
-                self._shares.drop(record.uid)
+            self._shares.count(record, sign)
 
     def build(self) -> Snapshot:
         """Return the state as a snapshot with a new generation."""
@@ -216,7 +216,11 @@ class Ledger:
         if last is None or self._is_layout_stale:
             snapshot = self._build_anew()
         else:
-            snapshot = self._build_upon(last)
+            # Copy the last arrays and write the changed nodes' columns.
+            changed = [name for name in self._dirty if name in self._nodes]
+            snapshot = self._finish(
+                Columns.upon(last), last.nodes, last.resources, changed
+            )
         self._dirty.clear()
         self._is_layout_stale = False
         self._has_changes = False
@@ -242,11 +246,6 @@ class Ledger:
             columns.carry_over(last, names)
         return self._finish(columns, index, tuple(resources), names)
 
-    def _build_upon(self, last: Snapshot) -> Snapshot:
-        """Copy the last arrays and write the changed nodes' columns."""
-        changed = [name for name in self._dirty if name in self._nodes]
-        return self._finish(Columns.upon(last), last.nodes, last.resources, changed)
-
     def _finish(
         self,
         columns: Columns,
@@ -257,12 +256,15 @@ class Ledger:
         """Write the `changed` nodes and freeze all."""
         self._rows = {name: row for row, name in enumerate(resources)}
         for name in changed:
+            column, node = index.column_of[name], self._nodes[name]
             columns.write(
-                index.column_of[name],
-                self._nodes[name],
+                column,
+                node,
                 self._requested.get(name, {}),
                 self._rows,
+                is_failing=name in self._failures.nodes,
             )
+            columns.cards.write(column, node.cards, self._shares.tenants_of(name))
         dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
         columns.changed_at[dirty] = self._generation
         columns.freeze()
@@ -275,13 +277,16 @@ class Ledger:
             offered=columns.offered,
             schedulable=columns.schedulable,
             faulted=columns.faulted,
+            failing=columns.failing,
             changed_at=columns.changed_at,
             labels=columns.labels(),
+            cards=columns.cards.publish(),
             facts=tuple(self._nodes.values()),
             shares=self._shares.publish(),
             pending=tuple(self._pending.values()),
-            arrivals=tuple(self._arrivals),
+            arrivals=self._arrivals.publish(),
             device_class_resources=self._device_class_resources,
+            departed=self._departures.publish(),
         )
 
 

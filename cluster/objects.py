@@ -4,6 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
+from scoring.cards import NO_CARDS, NodeCards
+from scoring.demand import NO_DEMAND, Demand
 from scoring.objects import Request
 
 
@@ -149,12 +151,38 @@ class PodSpec(_Wire, frozen=True):
     scheduling_gates: tuple[Any, ...] | None = None
 
 
+class StateDetail(_Wire, frozen=True):
+    """Why a container waits, or how it ended."""
+
+    reason: str | None = None
+    message: str | None = None
+    finished_at: str | None = None
+
+
+class ContainerState(_Wire, frozen=True):
+    """A state that a container is or was in; a running one has neither."""
+
+    waiting: StateDetail | None = None
+    terminated: StateDetail | None = None
+
+
+class ContainerStatus(_Wire, frozen=True):
+    """One entry of ``status.containerStatuses``."""
+
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+
+
 class PodStatus(_Wire, frozen=True):
     """``status`` of a pod."""
 
     phase: str = ""
+    reason: str | None = None
+    start_time: str | None = None
     nominated_node_name: str = ""
     conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 class Pod(_Wire, frozen=True):
@@ -187,6 +215,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
         Positive amounts of tracked resources, in base units.
     is_faulted : bool
         Whether a fault signal says that the GPUs are not ready.
+    cards : NodeCards
+        What its labels say of its cards.
     """
 
     name: str
@@ -197,6 +227,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     is_faulted: bool
     allocatable: Request
     capacity: Request
+    cards: NodeCards = NO_CARDS
 
 
 class PodConstraints(msgspec.Struct, frozen=True):
@@ -224,6 +255,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Seconds since the epoch.
     constraints : PodConstraints
         Kept while the pod has no node, empty afterwards.
+    demand : Demand
+        What it wants of the cards themselves.
     """
 
     uid: str
@@ -239,3 +272,5 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     is_gated: bool
     unschedulable_since: float | None
     constraints: PodConstraints
+    failed_at: float | None = None
+    demand: Demand = NO_DEMAND

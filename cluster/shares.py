@@ -48,14 +48,22 @@ class Shares:
     def __init__(self) -> None:
         self._base: dict[str, PodRecord] = {}
         self._overlay: dict[str, PodRecord | None] = {}
+        # node name -> how many pods have a share there, and how many are exclusive
+        self._tenants: dict[str, tuple[int, int]] = {}
 
-    def put(self, record: PodRecord) -> None:
-        """Take up what a pod holds."""
-        self._overlay[record.uid] = record
+    def count(self, record: PodRecord, sign: int) -> None:
+        """Take up (+1) or forget (-1) what a pod holds."""
+        pods, exclusive = self.tenants_of(record.node_name)
+        tenants = (pods + sign, exclusive + sign * record.demand.is_exclusive)
+        if tenants[0]:
+            self._tenants[record.node_name] = tenants
+        else:
+            self._tenants.pop(record.node_name, None)
+        self._overlay[record.uid] = record if sign > 0 else None
 
-    def drop(self, uid: str) -> None:
-        """Forget what a pod held."""
-        self._overlay[uid] = None
+    def tenants_of(self, node_name: str) -> tuple[int, int]:
+        """Return how many pods have a share on a node, and how many are exclusive."""
+        return self._tenants.get(node_name, (0, 0))
 
     def publish(self) -> ShareMap:
         """Return all shares as they are now."""

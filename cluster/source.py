@@ -60,3 +60,15 @@ class ApiReader(Protocol):
     def get(self, path: str, query: Mapping[str, str]) -> ApiStream:
         """Return the body of a 200 answer; raise `ApiError` for any other."""
         ...
+
+
+class ApiWriter(Protocol):
+    """Something that changes objects of the Kubernetes API."""
+
+    def patch(self, path: str, body: bytes) -> None:
+        """Merge a JSON object into the one at `path`; raise `ApiError` if refused."""
+        ...
+
+
+class Api(ApiReader, ApiWriter, Protocol):
+    """Both of one API server."""

@@ -61,7 +61,7 @@ class LedgerWriter:
         is_running = True
         while is_running:
             published = time.monotonic()
-            batch = [self._queue.get()]
+            batch = self._await_changes()
             rest = MIN_PUBLISH_INTERVAL_SECONDS - (time.monotonic() - published)
             if rest > 0:
                 time.sleep(rest)  # let a burst gather: it is published once
@@ -71,8 +71,16 @@ class LedgerWriter:
             for changes in batch:
                 for change in changes or ():
                     self._guard(partial(self._ledger.apply, change))
+            self._guard(self._ledger.expire)
             if self._ledger.is_synced and self._ledger.has_changes:
                 self._guard(self._publish)
+
+    def _await_changes(self) -> list[tuple[Change, ...] | None]:
+        """Wait until there is something to apply, or something of the past to drop."""
+        try:
+            return [self._queue.get(timeout=self._ledger.seconds_to_expiry())]
+        except queue.Empty:
+            return []
 
     def _publish(self) -> None:
         snapshot = self._ledger.build()

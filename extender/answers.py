@@ -6,11 +6,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from scoring.feasibility import FEASIBLE, REASONS, Verdict, shown_verdict
+from scoring.feasibility import REASONS, Verdict, shown_verdict
 from scoring.snapshot import BytesArray, Int64Array
 
 NAMES_HEAD: Final = b'{"Nodes":null,"NodeNames":'
+_RESOLVABLE_HEAD: Final = b',"FailedNodes":{'
+_UNRESOLVABLE_HEAD: Final = b'},"FailedAndUnresolvableNodes":{'
 _FILTER_TAIL: Final = b'},"Error":""}'
+NO_REFUSALS: Final = _RESOLVABLE_HEAD + _UNRESOLVABLE_HEAD + _FILTER_TAIL
 # verdict -> what follows the name of a refused node
 _JOINTS: Final[BytesArray] = np.empty(len(Verdict), dtype=object)
 # verdict -> whether the node goes into FailedNodes
@@ -20,10 +23,37 @@ for _verdict, _reason in REASONS.items():
     _IS_RESOLVABLE[_verdict] = _reason.is_resolvable
 
 
-def encode_filter_result(
-    quoted: BytesArray, verdicts: Int64Array, nodes: Sequence[msgspec.Raw] | None
-) -> bytes:
+def join_kept(fragments: Sequence[bytes | msgspec.Raw]) -> bytes:
+    """Return names or objects, each in JSON, as a list in JSON."""
+    return b"[" + b",".join(fragments) + b"]"
+
+
+def encode_filter_result(kept: bytes, refused: bytes, *, has_objects: bool) -> bytes:
     """Return the answer to a filter call.
+
+    Parameters
+    ----------
+    kept : bytes
+        Names or objects that are answered, as a list in JSON.
+    refused : bytes
+        Both failure maps, from `encode_refusals`.
+    has_objects : bool
+        Whether the request had objects: the answer has the form that was sent.
+
+    Returns
+    -------
+    bytes
+        ``ExtenderFilterResult``: an explicit list, both failure maps, no trailing byte.
+    """
+    if has_objects:
+        head = b'{"Nodes":{"metadata":{},"items":' + kept + b'},"NodeNames":null'
+    else:
+        head = NAMES_HEAD + kept
+    return head + refused
+
+
+def encode_refusals(quoted: BytesArray, verdicts: Int64Array) -> bytes:
+    """Return what follows the answered nodes in the answer to a filter call.
 
     Parameters
     ----------
@@ -31,28 +61,7 @@ def encode_filter_result(
         The candidates' names as JSON strings.
     verdicts : int64 array, shape (C,)
         Values of `Verdict`.
-    nodes : sequence of msgspec.Raw, length C, or None
-        The candidates' objects, where the request had objects.
-
-    Returns
-    -------
-    bytes
-        ``ExtenderFilterResult``: the form that was sent, an explicit list, both
-        failure maps, no trailing byte.
     """
-    is_feasible = verdicts == FEASIBLE
-    if nodes is None:
-        kept = b",".join(quoted[is_feasible].tolist())
-        head = NAMES_HEAD + b"[" + kept + b'],"FailedNodes":{'
-    else:
-        kept = b",".join(
-            [bytes(nodes[i]) for i in np.flatnonzero(is_feasible).tolist()]
-        )
-        head = (
-            b'{"Nodes":{"metadata":{},"items":['
-            + kept
-            + b']},"NodeNames":null,"FailedNodes":{'
-        )
     refused = np.flatnonzero(verdicts)
     reached = verdicts[refused]
     shown = shown_verdict(verdicts)
@@ -60,9 +69,9 @@ def encode_filter_result(
     may_resolve = _IS_RESOLVABLE[reached]
     return b"".join(
         [
-            head,
+            _RESOLVABLE_HEAD,
             _join_pairs(quoted[refused[may_resolve]], texts[may_resolve])[:-1],
-            b'},"FailedAndUnresolvableNodes":{',
+            _UNRESOLVABLE_HEAD,
             _join_pairs(quoted[refused[~may_resolve]], texts[~may_resolve])[:-1],
             _FILTER_TAIL,
         ]

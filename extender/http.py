@@ -2,16 +2,31 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import falcon
+import numpy as np
 
 from cluster.cache import NotSyncedError, SnapshotSource
 from extender import answers, wire
+from extender.answered import AnsweredCalls
+from extender.deadline import NO_DEADLINE, Deadline
 from extender.disagreements import Disagreements
+from extender.filter_answer import encode_filter
+from extender.freshness import Freshness
 from extender.memo import FilterCall, Memo
-from extender.verbs import VerbOptions, filter_nodes, pose, prioritize_nodes
+from extender.placements import Placements
+from extender.question import Question, VerbOptions, pose
+from extender.verbs import (
+    count_claimed,
+    filter_nodes,
+    prioritize_nodes,
+    shortlisted,
+)
+from scoring.candidates import Ask
 from scoring.feasibility import Feasibility
+from scoring.snapshot import Int64Array
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +37,12 @@ PRIORITIZE: Final = "prioritize"
 class VerbObserver(Protocol):
     """Told of what the verbs did; implemented by the metrics."""
 
-    def filtered(self, result: Feasibility) -> None:
-        """Count an answered filter call."""
+    def filtered(self, result: Feasibility, answered: int) -> None:
+        """Count an answered filter call, and how many nodes it answered."""
+        ...
+
+    def passed_by_device_class(self, count: int) -> None:
+        """Count nodes that passed because a DeviceClass carries their resource."""
         ...
 
     def prioritized(self, count: int) -> None:
@@ -31,76 +50,175 @@ class VerbObserver(Protocol):
         ...
 
 
+class RefusalListener(Protocol):
+    """Told of each filter call's answer; `Waker` is one."""
+
+    def note(self, ask: Ask, generation: int, offered: int, *, is_empty: bool) -> None:
+        """Note whether all of the nodes that a call named were refused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VerbParts:
+    """What filter and prioritize work with.
+
+    Attributes
+    ----------
+    source : SnapshotSource
+    options : callable
+        Returns what the settings say of the verbs at this moment.
+    observer : VerbObserver
+    memo : Memo
+    disagreements : Disagreements
+    answered : AnsweredCalls
+    freshness : Freshness or None
+    listener : RefusalListener or None
+    placements : Placements
+    """
+
+    source: SnapshotSource
+    options: Callable[[], VerbOptions]
+    observer: VerbObserver
+    memo: Memo
+    disagreements: Disagreements
+    answered: AnsweredCalls = field(default_factory=AnsweredCalls)
+    freshness: Freshness | None = None
+    listener: RefusalListener | None = None
+    placements: Placements = field(
+        default_factory=lambda: Placements(is_counting=False)
+    )
+
+
+def deadline_of(req: falcon.Request) -> Deadline:
+    """Return until when the request is worked on."""
+    deadline: Deadline = getattr(req.context, "deadline", NO_DEADLINE)
+    return deadline
+
+
 class FilterResource:
     """``POST /scheduler/filter``: which candidates can hold the pod."""
 
-    def __init__(
-        self,
-        source: SnapshotSource,
-        options: Callable[[], VerbOptions],
-        observer: VerbObserver,
-        memo: Memo,
-        disagreements: Disagreements,
-    ) -> None:
-        self._source = source
-        self._options = options
-        self._observer = observer
-        self._memo = memo
-        self._disagreements = disagreements
+    def __init__(self, parts: VerbParts) -> None:
+        self._parts = parts
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Decode, judge on one snapshot, encode."""
-        options = self._options()
+        parts, deadline = self._parts, deadline_of(req)
+        options = parts.options()
         body = req.bounded_stream.read()
         args = wire.decode_args(body)
-        snapshot = self._source.current()
-        question = pose(args, snapshot, options)
-        result = filter_nodes(question, options)
-        nodes = None if args.nodes is None else list(args.nodes.values())
-        answer = answers.encode_filter_result(question.quoted, result.verdicts, nodes)
+        deadline.check()
+        question, result = self._judge(args, options)
+        deadline.check()
+        parts.placements.forget(question.ask.uid)
+        under_way = parts.placements.under_way(question.snapshot)
+        places = shortlisted(question, result, options, under_way)
+        answer = encode_filter(body, args, question, result, places)
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = answer
-        if nodes is None:  # a body of whole nodes is too large to keep
-            self._memo.keep(
-                FilterCall(body, answer, snapshot, options, question, result)
+        resp.data = answer.data
+        if answer.next_body is not None:
+            parts.memo.keep(
+                FilterCall(answer.next_body, options, question, answer.places)
             )
-        self._observer.filtered(result)
-        self._disagreements.note(question.names, result.disagreeing)
+        if len(answer.places) == 1:  # kube-scheduler asks for no priorities then
+            note_placement(parts.placements, question, int(answer.places[0]))
+        parts.observer.filtered(result, len(answer.places))
+        claimed = count_claimed(question, result, options)
+        if claimed:
+            parts.observer.passed_by_device_class(claimed)
+        parts.disagreements.note(question.names, question.ask.request, result)
+        parts.answered.note_filter(
+            question.ask.uid,
+            question.snapshot.generation,
+            result.verdicts,
+            len(answer.places),
+        )
+        if parts.listener is not None:
+            parts.listener.note(
+                question.ask,
+                question.snapshot.generation,
+                len(question.names),
+                is_empty=not len(answer.places),
+            )
         log_call(FILTER, question.ask.uid, len(question.names), result)
+
+    def _judge(
+        self, args: wire.ExtenderArgs, options: VerbOptions
+    ) -> tuple[Question, Feasibility]:
+        """Judge on the present snapshot, and perhaps once more on the next one.
+
+        Where the answer would be empty or a name is unknown, that one is waited for. A
+        request with objects may be about nodes that no snapshot will ever have.
+        """
+        parts = self._parts
+        question = pose(args, parts.source.current(), options)
+        result = filter_nodes(question, options)
+        if parts.freshness is None or args.nodes is not None or not question.names:
+            return question, result
+        is_doubtful = question.has_unknown or not result.feasible.any()
+        if question.ask.request and is_doubtful:
+            newer = parts.freshness.look_again(question.snapshot)
+            if newer is not None:
+                question = pose(args, newer, options)
+                result = filter_nodes(question, options)
+        return question, result
 
 
 class PrioritizeResource:
     """``POST /scheduler/prioritize``: a priority for each candidate."""
 
-    def __init__(
-        self,
-        source: SnapshotSource,
-        options: Callable[[], VerbOptions],
-        observer: VerbObserver,
-        memo: Memo,
-    ) -> None:
-        self._source = source
-        self._options = options
-        self._observer = observer
-        self._memo = memo
+    def __init__(self, parts: VerbParts) -> None:
+        self._parts = parts
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Decode, score on one snapshot, encode."""
-        options = self._options()
+        parts, deadline = self._parts, deadline_of(req)
+        options = parts.options()
         body = req.bounded_stream.read()
-        call = self._memo.recall(body, options)
+        call = parts.memo.recall(body, options)
         if call is None:
-            question = pose(wire.decode_args(body), self._source.current(), options)
-            quoted, priorities = question.quoted, prioritize_nodes(question, options)
+            question = pose(wire.decode_args(body), parts.source.current(), options)
+            places = None
+            quoted = question.quoted()
         else:
-            question = call.question
-            places = call.feasible_places()
-            quoted = question.quoted.take(places)
-            priorities = prioritize_nodes(question, options, places)
+            question, places = call.question, call.places
+            quoted = question.quoted().take(places)
+        deadline.check()
+        under_way = parts.placements.under_way(question.snapshot)
+        priorities = prioritize_nodes(question, options, places, under_way)
+        deadline.check()
         resp.content_type = falcon.MEDIA_JSON
         resp.data = answers.encode_priorities(quoted, priorities)
-        self._observer.prioritized(len(priorities))
+        best = best_alone(priorities)
+        if best is not None:
+            place = best if places is None else int(places[best])
+            note_placement(parts.placements, question, place)
+        parts.observer.prioritized(len(priorities))
+        parts.answered.note_prioritize(
+            question.ask.uid, question.snapshot.generation, quoted, priorities
+        )
         log_call(PRIORITIZE, question.ask.uid, len(priorities), None)
+
+
+def best_alone(priorities: Int64Array) -> int | None:
+    """Return the place of the highest priority, None where several share it.
+
+    >>> best_alone(np.array([3, 10, 9]))
+    1
+    >>> best_alone(np.array([10, 10])) is None
+    True
+    """
+    if not len(priorities):
+        return None
+    best = int(priorities.argmax())
+    count = np.count_nonzero(priorities == priorities[best])
+    return best if count == 1 else None
+
+
+def note_placement(placements: Placements, question: Question, place: int) -> None:
+    """Note that the answer leaves the pod one best node."""
+    ask = question.ask
+    placements.note(ask.uid, question.names[place], ask.request)
 
 
 def log_call(

@@ -4,13 +4,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from cluster.cache import SnapshotSource
-from extender import answers, wire
-from extender.verbs import Question, VerbOptions
-from scoring.feasibility import Feasibility
-from scoring.snapshot import IndexArray, Snapshot
+from extender.question import Question, VerbOptions
+from scoring.snapshot import IndexArray
 
 # kube-scheduler asks about one pod at a time; each call kept keeps a snapshot alive.
 MAX_CALLS: Final = 4
@@ -18,25 +14,22 @@ MAX_CALLS: Final = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilterCall:
-    """A filter call with its answer, and what the answer was computed from."""
+    """An answered filter call, and what its answer was computed from.
 
-    body: bytes
-    answer: bytes
-    snapshot: Snapshot
+    Attributes
+    ----------
+    next_body : bytes
+        The prioritize call about what passed, as kube-scheduler writes it.
+    options : VerbOptions
+    question : Question
+    places : index array
+        Places of the candidates that were answered.
+    """
+
+    next_body: bytes
     options: VerbOptions
     question: Question
-    result: Feasibility
-
-    def precedes(self, pod: bytes, names: bytes) -> bool:
-        """Say whether a prioritize call with these parts asks about what passed."""
-        # By the bytes: whoever writes the same otherwise is answered all the same.
-        return self.body.startswith(
-            wire.POD_HEAD + pod + b","
-        ) and self.answer.startswith(answers.NAMES_HEAD + names)
-
-    def feasible_places(self) -> IndexArray:
-        """Return the places of the candidates that passed."""
-        return np.flatnonzero(self.result.feasible)
+    places: IndexArray
 
 
 class Memo:
@@ -61,14 +54,12 @@ class Memo:
         self._calls.append(call)
 
     def recall(self, body: bytes, options: VerbOptions) -> FilterCall | None:
-        """Return the filter call whose feasible candidates `body` asks about."""
-        parts = wire.split_names_body(body)
-        if parts is None:
-            return None
+        """Return the filter call whose answered candidates `body` asks about."""
         for call in reversed(tuple(self._calls)):
-            if call.precedes(*parts):
+            if call.next_body == body:
                 is_valid = (
-                    call.options is options and call.snapshot is self._source.current()
+                    call.options is options
+                    and call.question.snapshot is self._source.current()
                 )
                 return call if is_valid else None
         return None

@@ -1,204 +1,181 @@
 """filter and prioritize on one snapshot."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
 
-import msgspec
 import numpy as np
 
-from cluster.changes import NodesListed, PodsListed
-from cluster.decode import Fault, RecordBuilder
-from cluster.ledger import Ledger
-from cluster.objects import NodeRecord, Pod
-from extender import answers, wire
-from scoring.candidates import (
-    Ask,
-    Candidates,
-    LabelKeys,
-    has_repeats,
-    primary_resource,
-    take_candidates,
-)
-from scoring.feasibility import Feasibility, counted_as_full, judge
-from scoring.policy import PROFILES, normalize_min_max, score_terms
-from scoring.snapshot import BytesArray, IndexArray, Int64Array, Snapshot
-from scoring.strategies import ScoreOptions
+from extender.question import Question, VerbOptions
+from extender.standing import Arrays, Compute, Standings
+from scoring.candidates import Ask, Candidates, take_columns
+from scoring.feasibility import Feasibility
+from scoring.normalization import RANK, best_first, normalize
+from scoring.objects import Request
+from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot
 
-
-@dataclass(frozen=True, slots=True)
-class VerbOptions:
-    """What the settings say of the verbs.
-
-    Attributes
-    ----------
-    builder : RecordBuilder
-        Reads pods and template nodes as the cache does.
-    label_keys : LabelKeys
-    is_enforcing : bool
-        ``counts: enforce``; otherwise kube-scheduler's own count is trusted.
-    profile : str
-        A key of `scoring.policy.PROFILES`.
-    weights : mapping
-        term name -> weight in hundredths
-    score_options : ScoreOptions
-    max_score : int
-        The best node's score on the wire.
-    """
-
-    builder: RecordBuilder
-    label_keys: LabelKeys
-    is_enforcing: bool
-    profile: str
-    weights: Mapping[str, int]
-    score_options: ScoreOptions
-    max_score: int
-
-
-def read_ask(pod: Pod, options: VerbOptions) -> Ask:
-    """Return what `pod` asks of a node; raise `wire.WireError` with all faults."""
-    faults: list[Fault] = []
-    scope = options.builder.scope
-    request = tuple(
-        (name, amount)
-        for name, amount in options.builder.request_of(pod, faults)
-        if options.builder.is_managed(name)
-    )
-    if faults:
-        raise wire.WireError(
-            [Fault(f"Pod.{fault.path}", fault.message) for fault in faults]
-        )
-    selector = pod.spec.node_selector or {}
-    return Ask(
-        uid=pod.metadata.uid,
-        request=request,
-        primary=primary_resource(request, scope),
-        accelerator=selector.get(options.label_keys.accelerator),
-        nominated_node=pod.status.nominated_node_name,
-    )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Question:
-    """One call, with all that its answer is computed from.
-
-    Attributes
-    ----------
-    ask : Ask
-    names : sequence of str, length C
-        Each once, in the order of the request.
-    quoted : object array of bytes, shape (C,)
-        The candidates' names as JSON strings.
-    candidates : Candidates
-        The nodes of the cache.
-    templates : Candidates or None
-        Judged from the request's own objects, where the cache lacks some of them.
-    """
-
-    ask: Ask
-    names: Sequence[str]
-    quoted: BytesArray
-    candidates: Candidates
-    templates: Candidates | None = None
-
-
-def pose(args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions) -> Question:
-    """Look the call's candidates up in `snapshot`."""
-    ask = read_ask(args.pod, options)
-    names, keys = args.names, options.label_keys
-    candidates = take_candidates(snapshot, names, ask, keys)
-    if has_repeats(names, candidates, len(snapshot.nodes.names)):
-        names = tuple(dict.fromkeys(names))
-        candidates = take_candidates(snapshot, names, ask, keys)
-    quoted = _quote(names, candidates, snapshot)
-    templates = None
-    if args.nodes is not None and ask.request and not candidates.known.all():
-        absent = {
-            name: args.nodes[name]
-            for name, known in zip(names, candidates.known, strict=True)
-            if not known
-        }
-        templates = take_candidates(
-            _template_snapshot(absent, snapshot, options), names, ask, keys
-        )
-    return Question(ask, names, quoted, candidates, templates)
-
-
-def _quote(
-    names: Sequence[str], candidates: Candidates, snapshot: Snapshot
-) -> BytesArray:
-    """Return the names as JSON strings, from the snapshot where it has them."""
-    if candidates.known.all() and len(snapshot.nodes.names):
-        return snapshot.nodes.quoted.take(candidates.columns)
-    quoted = np.empty(len(names), dtype=object)
-    quoted[:] = [answers.quote_name(name) for name in names]
-    return quoted
-
-
-def _template_snapshot(
-    absent: Mapping[str, msgspec.Raw], snapshot: Snapshot, options: VerbOptions
-) -> Snapshot:
-    """Return a snapshot of nodes that only the request knows, all of them empty."""
-    faults: list[Fault] = []
-    records: list[NodeRecord] = []
-    for name, raw in absent.items():
-        try:
-            node = wire.decode_node(raw, name)
-        except wire.WireError as error:
-            faults += error.faults
-            continue
-        record, found = options.builder.node_record(node)
-        faults += [Fault(f"Nodes[{name!r}].{f.path}", f.message) for f in found]
-        records.append(record)
-    if faults:
-        raise wire.WireError(faults)
-    ledger = Ledger((options.label_keys.accelerator, options.label_keys.interconnect))
-    ledger.apply(NodesListed(tuple(records)))
-    ledger.apply(PodsListed(()))
-    return replace(
-        ledger.build(), device_class_resources=snapshot.device_class_resources
-    )
+# Node name -> what pods ask that were put there and are not seen bound yet.
+UnderWay: TypeAlias = Mapping[str, Sequence[Request]]
+NOTHING_UNDER_WAY: Final[UnderWay] = {}
 
 
 def filter_nodes(question: Question, options: VerbOptions) -> Feasibility:
     """Return the verdict on each candidate of the question."""
-    result = judge(question.candidates, question.ask, is_enforcing=options.is_enforcing)
-    if question.templates is None:
-        return result
-    known = question.candidates.known
-    template = judge(
-        question.templates, question.ask, is_enforcing=options.is_enforcing
+    if not question.ask.request:
+        nothing = np.zeros(len(question.columns), dtype=np.int64)
+        return Feasibility(nothing, nothing.astype(np.bool_))
+    special = _own_columns(question)
+    return Feasibility(*_evaluate(question, options.verdicts, special))
+
+
+def count_claimed(question: Question, result: Feasibility, options: VerbOptions) -> int:
+    """Return how many candidates pass because a DeviceClass carries their resource."""
+    snapshot, ask = question.snapshot, question.ask
+    if not any(name in snapshot.device_class_resources for name, _ in ask.request):
+        return 0
+    candidates = take_columns(snapshot, question.columns, ask, options.label_keys)
+    return int(np.count_nonzero(candidates.claimed.any(axis=0) & result.feasible))
+
+
+def shortlisted(
+    question: Question,
+    result: Feasibility,
+    options: VerbOptions,
+    under_way: UnderWay = NOTHING_UNDER_WAY,
+) -> IndexArray | None:
+    """Return the places of the best feasible candidates, in the order of the question.
+
+    None where no more are feasible than the shortlist takes: all of them are answered.
+    """
+    if not options.shortlist or not question.ask.request:
+        return None
+    places = np.flatnonzero(result.feasible)
+    if len(places) <= options.shortlist:
+        return None
+    totals, taking_part, *tiers = total_nodes(question, options, under_way)
+    first = best_first(
+        totals[places],
+        # Whoever takes no part comes last, whatever the pod's types.
+        _tiers(tiers, taking_part)[places],
+        _order(question)[places],
     )
-    return Feasibility(
-        np.where(known, result.verdicts, template.verdicts), result.disagreeing
-    )
+    return np.sort(places[first[: options.shortlist]])
 
 
 def prioritize_nodes(
-    question: Question, options: VerbOptions, places: IndexArray | None = None
+    question: Question,
+    options: VerbOptions,
+    places: IndexArray | None = None,
+    under_way: UnderWay = NOTHING_UNDER_WAY,
 ) -> Int64Array:
     """Return what goes on the wire for each candidate, int64 of shape (C,).
 
     With `places`, only the candidates there take part and are returned. A pod that
     asks for nothing that we manage gets 0 everywhere: we have no opinion.
     """
-    known = question.candidates.known
     if not question.ask.request:
-        count = len(known) if places is None else len(places)
+        count = len(question.columns) if places is None else len(places)
         return np.zeros(count, dtype=np.int64)
-    totals = _totals(question.candidates, question.ask, options)
-    if question.templates is not None:
-        template_totals = _totals(question.templates, question.ask, options)
-        totals = np.where(known, totals, template_totals)
-        known = known | question.templates.known
+    arrays = total_nodes(question, options, under_way)
+    order = _order(question) if options.scale.method == RANK else question.columns
     if places is not None:
-        totals, known = totals.take(places), known.take(places)
-    return normalize_min_max(totals, known, options.max_score)
+        arrays = tuple(array.take(places) for array in arrays)
+        order = order.take(places)
+    totals, taking_part, *tiers = arrays
+    return normalize(
+        totals, taking_part, options.scale, tiers[0] if tiers else None, order
+    )
 
 
-def _totals(candidates: Candidates, ask: Ask, options: VerbOptions) -> Int64Array:
-    """Return the profile's total for each candidate."""
-    if not options.is_enforcing:
-        candidates = counted_as_full(candidates, ask)
-    terms = score_terms(candidates, ask, options.score_options, options.weights)
-    profile: Callable[..., Int64Array] = PROFILES[options.profile]
-    return profile(terms, options.weights)
+def _tiers(tiers: Sequence[Int64Array], taking_part: BoolArray) -> Int64Array:
+    """Return tiers in which those who take no part come after all others."""
+    within = tiers[0] if tiers else np.zeros(len(taking_part), dtype=np.int64)
+    last = np.iinfo(np.int64).max
+    return np.where(taking_part, within, last)
+
+
+def _order(question: Question) -> Int64Array:
+    """Return what settles equal totals: the names' order, unknown nodes last."""
+    order = question.snapshot.nodes.order
+    count = len(order)
+    places = np.arange(count, count + len(question.columns), dtype=np.int64)
+    if not count:
+        return places
+    known = order.take(question.columns, mode="wrap")
+    return np.where(question.columns >= 0, known, places)
+
+
+def _own_columns(question: Question) -> list[int]:
+    """Return the columns in which the asking pod itself makes a difference."""
+    ask, column_of = question.ask, question.snapshot.nodes.column_of
+    names = [ask.nominated_node] if ask.nominated_node else []
+    share = question.snapshot.shares.get(ask.uid) if ask.uid else None
+    if share is not None:
+        names.append(share.node_name)
+    return [column_of[name] for name in names if name in column_of]
+
+
+def total_nodes(
+    question: Question, options: VerbOptions, under_way: UnderWay
+) -> Arrays:
+    """Return totals, who takes part and, if they matter, tiers, of shape (C,)."""
+    special = _own_columns(question)
+    if not under_way:
+        return _evaluate(question, options.totals, special)
+    column_of = question.snapshot.nodes.column_of
+    special += [column_of[name] for name in under_way if name in column_of]
+
+    def total_up(candidates: Candidates, ask: Ask) -> Arrays:
+        return options.total_up(
+            with_under_way(candidates, ask, question.snapshot, under_way), ask
+        )
+
+    return _evaluate(question, options.totals, special, total_up)
+
+
+def with_under_way(
+    candidates: Candidates, ask: Ask, snapshot: Snapshot, under_way: UnderWay
+) -> Candidates:
+    """Return the candidates with what pods under way to them ask counted, too."""
+    requested = candidates.requested.copy()
+    for place, column in enumerate(candidates.columns.tolist()):
+        for request in under_way.get(snapshot.nodes.names[column], ()):
+            amounts = dict(request)
+            for row, (resource, _) in enumerate(ask.request):
+                requested[row, place] += amounts.get(resource, 0)
+    return replace(candidates, requested=requested)
+
+
+def _evaluate(
+    question: Question,
+    standings: Standings,
+    special: Sequence[int],
+    compute_special: Compute | None = None,
+) -> Arrays:
+    """Return what `standings` have of each candidate, arrays of shape (C,).
+
+    Candidates in the columns `special`, and those that the cache lacks, are computed
+    for this very pod, with `compute_special` if it is given.
+    """
+    snapshot, ask, columns = question.snapshot, question.ask, question.columns
+    compute, keys = standings.compute, standings.keys
+    if not snapshot.nodes.names:
+        arrays = compute(take_columns(snapshot, columns, ask, keys), ask)
+    else:
+        arrays = standings.take(snapshot, columns, ask)
+        if special or question.has_unknown:
+            apart = np.isin(columns, special) | (columns < 0)
+            candidates = take_columns(snapshot, columns[apart], ask, keys)
+            _put(arrays, apart, (compute_special or compute)(candidates, ask))
+    if question.templates is not None:
+        absent = columns < 0
+        found = np.arange(int(absent.sum()), dtype=np.intp)  # in the same order
+        candidates = take_columns(question.templates, found, ask, keys)
+        _put(arrays, absent, compute(candidates, ask))
+    return arrays
+
+
+def _put(arrays: Arrays, where: BoolArray, values: Arrays) -> None:
+    """Write `values` into `arrays` where `where` is True."""
+    for array, fresh in zip(arrays, values, strict=True):
+        array[where] = fresh

@@ -6,12 +6,23 @@ them in any case, so we do, too.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import islice
+from typing import Final
 
 import msgspec
 
 from cluster.decode import Fault, convert_with_faults
 from cluster.objects import Node, Pod
+from extender.parts import (
+    DECODE_ERRORS,
+    MAX_FAULTS,
+    fold_object,
+    lacks_of,
+    present,
+    read_pod,
+    read_tree,
+    said,
+)
 from scoring.resources import shorten
 
 MAX_SHOWN_FAULTS: Final = 20
@@ -30,7 +41,8 @@ class WireError(ValueError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         shown = [_cut(str(fault)) for fault in faults[:MAX_SHOWN_FAULTS]]
         if len(faults) > MAX_SHOWN_FAULTS:
-            shown.append(f"and {len(faults) - MAX_SHOWN_FAULTS} more")
+            more: int | str = len(faults) - MAX_SHOWN_FAULTS
+            shown.append(f"and {'many' if len(faults) >= MAX_FAULTS else more} more")
         super().__init__("; ".join(shown))
         self.faults = tuple(faults)
 
@@ -52,11 +64,15 @@ class ExtenderArgs:
         The candidates, in the order of the request.
     nodes : mapping of str to msgspec.Raw, or None
         The candidates' objects byte for byte; None in the form of names alone.
+    names_at : int
+        Where the list of names begins in a body as kube-scheduler writes it; it ends
+        one byte before the body. 0 for every other body.
     """
 
     pod: Pod
     names: Sequence[str]
     nodes: dict[str, msgspec.Raw] | None = None
+    names_at: int = 0
 
 
 class _NamesBody(
@@ -68,18 +84,8 @@ class _NamesBody(
     among them, through the slower way.
     """
 
-    pod: Pod
-    node_names: list[str]
-    nodes: None = None
-
-
-class _NamesParts(
-    msgspec.Struct, frozen=True, rename="pascal", forbid_unknown_fields=True
-):
-    """The common form, its values left as JSON."""
-
     pod: msgspec.Raw
-    node_names: msgspec.Raw
+    node_names: list[str]
     nodes: None = None
 
 
@@ -94,14 +100,13 @@ class _NamedObject(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-# How kube-scheduler begins a body, up to the pod.
+# How kube-scheduler begins a body, up to the pod, and how it goes on after it.
 POD_HEAD: Final = b'{"Pod":'
+_NAMES_HEAD: Final = b',"Nodes":null,"NodeNames":'
 _NAMES_DECODER: Final = msgspec.json.Decoder(_NamesBody)
-_NAMES_PARTS_DECODER: Final = msgspec.json.Decoder(_NamesParts)
-_PARTS_DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_POD_DECODER: Final = msgspec.json.Decoder(Pod)
 _ITEMS_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _NAME_DECODER: Final = msgspec.json.Decoder(_NamedObject)
-_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_args(body: bytes) -> ExtenderArgs:
@@ -122,27 +127,41 @@ def decode_args(body: bytes) -> ExtenderArgs:
         With every fault and its path.
     """
     try:
-        args = _NAMES_DECODER.decode(body)
-    except _DECODE_ERRORS:
+        parts = _NAMES_DECODER.decode(body)
+        pod = _POD_DECODER.decode(parts.pod)
+    except DECODE_ERRORS:
         return _decode_unusual(body)
-    return ExtenderArgs(args.pod, args.node_names)
+    raw_pod = bytes(parts.pod)
+    if not _is_plain(body, raw_pod) or lacks_of(pod):
+        return _decode_unusual(body)
+    names_at = len(POD_HEAD) + len(raw_pod) + len(_NAMES_HEAD)
+    return ExtenderArgs(pod, parts.node_names, names_at=names_at)
 
 
-def split_names_body(body: bytes) -> tuple[bytes, bytes] | None:
-    """Return pod and names of a body in the common form as JSON, else None."""
-    try:
-        parts = _NAMES_PARTS_DECODER.decode(body)
-    except _DECODE_ERRORS:
-        return None
-    return bytes(parts.pod), bytes(parts.node_names)
+def _is_plain(body: bytes, pod: bytes) -> bool:
+    """Say whether a decoded body is written as kube-scheduler writes it.
+
+    The decoder takes the last of two values of one key. Here there is no room for a
+    second one: the first value is the decoded pod, and the list of names that follows
+    it runs up to the end. (A name with a bracket takes the slower way.)
+    """
+    names = len(POD_HEAD) + len(pod)
+    return (
+        body.startswith(POD_HEAD)
+        and body.startswith(pod, len(POD_HEAD))
+        and body.startswith(_NAMES_HEAD, names)
+        and body.find(b"]", names) == len(body) - 2
+    )
 
 
 def _decode_unusual(body: bytes) -> ExtenderArgs:
     """Read any legal body, and name all faults of an illegal one."""
-    parts = _split(body, "body")
     faults: list[Fault] = []
-    pod = _read_pod(parts.get("pod"), faults)
-    raw_names, raw_nodes = _present(parts, "nodenames"), _present(parts, "nodes")
+    parts = fold_object(body, "body", faults)
+    if parts is None:
+        raise WireError(faults)
+    pod = read_pod(parts.get("pod"), faults)
+    raw_names, raw_nodes = present(parts, "nodenames"), present(parts, "nodes")
     names: Sequence[str] = ()
     nodes = None
     if (raw_names is None) == (raw_nodes is None):
@@ -160,90 +179,43 @@ def _decode_unusual(body: bytes) -> ExtenderArgs:
     return ExtenderArgs(pod, names, nodes)
 
 
-def _split(body: bytes, path: str) -> dict[str, msgspec.Raw]:
-    """Return the top-level values of the object at `path` by lower-case key."""
-    try:
-        parts = _PARTS_DECODER.decode(body)
-    except _DECODE_ERRORS as error:
-        raise WireError([Fault(path, _said(error))]) from error
-    folded = {key.lower(): value for key, value in parts.items()}
-    if len(folded) != len(parts):
-        keys = ", ".join(parts)
-        raise WireError([Fault(path, f"wanted each key once, got {shorten(keys)}")])
-    return folded
-
-
-def _said(error: Exception) -> str:
-    """Return a decoder's message in the form of our own."""
-    text = (str(error) or type(error).__name__).replace("`", "").removesuffix(" - at $")
-    if text[:2].istitle():  # a sentence, not an acronym
-        text = text[:1].lower() + text[1:]
-    return text.replace("expected", "wanted", 1)
-
-
-def _present(parts: dict[str, msgspec.Raw], key: str) -> msgspec.Raw | None:
-    """Return a top-level value, None where it is absent or null."""
-    raw = parts.get(key)
-    return None if raw is None or bytes(raw).strip() == b"null" else raw
-
-
-def _tree(raw: msgspec.Raw, path: str, faults: list[Fault]) -> Any:
-    """Return a value as plain objects; None and a fault where it nests too deep."""
-    try:
-        return msgspec.json.decode(raw)
-    except _DECODE_ERRORS as error:
-        faults.append(Fault(path, _said(error)))
-        return None
-
-
-def _read_pod(raw: msgspec.Raw | None, faults: list[Fault]) -> Pod | None:
-    """Return the pod; add what is wrong with it to `faults`."""
-    known = len(faults)
-    tree = None if raw is None else _tree(raw, "Pod", faults)
-    if not isinstance(tree, dict):
-        if len(faults) == known:
-            got = "none" if raw is None else shorten(tree)
-            faults.append(Fault("Pod", f"wanted an object, got {got}"))
-        return None
-    pod, found = convert_with_faults(tree, Pod)
-    faults += [Fault(f"Pod.{fault.path}", fault.message) for fault in found]
-    return pod
-
-
 def _read_names(raw: msgspec.Raw, faults: list[Fault]) -> Sequence[str]:
     """Return the candidates' names; add what is wrong with them to `faults`."""
     known = len(faults)
-    names = _tree(raw, "NodeNames", faults)
+    names = read_tree(raw, "NodeNames", faults)
     if len(faults) > known:
         return ()
     if not isinstance(names, list):
         faults.append(Fault("NodeNames", f"wanted a list, got {shorten(names)}"))
         return ()
-    faults += [
+    wrong = (
         Fault(f"NodeNames[{index}]", f"wanted text, got {shorten(name)}")
         for index, name in enumerate(names)
         if not isinstance(name, str)
-    ]
+    )
+    faults += islice(wrong, MAX_FAULTS)
     return [name for name in names if isinstance(name, str)]
 
 
 def _read_nodes(raw: msgspec.Raw, faults: list[Fault]) -> dict[str, msgspec.Raw]:
     """Return the candidates' objects by name; add what is wrong to `faults`."""
     nodes: dict[str, msgspec.Raw] = {}
-    try:
-        items = _present(_split(bytes(raw), "Nodes"), "items")
-        objects = [] if items is None else _ITEMS_DECODER.decode(items)
-    except WireError as error:
-        faults += error.faults
+    parts = fold_object(raw, "Nodes", faults)
+    if parts is None:
         return nodes
-    except _DECODE_ERRORS as error:
-        faults.append(Fault("Nodes.items", _said(error)))
+    items = present(parts, "items")
+    try:
+        objects = [] if items is None else _ITEMS_DECODER.decode(items)
+    except DECODE_ERRORS as error:
+        faults.append(Fault("Nodes.items", said(error)))
         return nodes
     for index, item in enumerate(objects):
+        if len(faults) >= MAX_FAULTS:
+            break
         try:
             name = _NAME_DECODER.decode(item).metadata.name
-        except _DECODE_ERRORS as error:
-            faults.append(Fault(f"Nodes.items[{index}]", _said(error)))
+        except DECODE_ERRORS as error:
+            faults.append(Fault(f"Nodes.items[{index}]", said(error)))
         else:
             nodes.setdefault(name, item.copy())
     return nodes
@@ -253,10 +225,15 @@ def decode_node(raw: msgspec.Raw, name: str) -> Node:
     """Read the object of a node that is not in the cache; raise `WireError`."""
     try:
         return msgspec.json.decode(raw, type=Node)
-    except _DECODE_ERRORS:
-        node, faults = convert_with_faults(msgspec.json.decode(raw), Node)
-        if node is not None and not faults:  # pragma: no cover  decoders disagree
+    except DECODE_ERRORS:
+        path = f"Nodes[{shorten(name)}]"
+        faults: list[Fault] = []
+        tree = read_tree(raw, path, faults)
+        if faults:  # what was skipped before is no JSON that can be read
+            raise WireError(faults) from None
+        node, found = convert_with_faults(tree, Node)
+        if node is not None and not found:  # pragma: no cover  decoders disagree
             return node
         raise WireError(
-            [Fault(f"Nodes[{name!r}].{fault.path}", fault.message) for fault in faults]
+            [Fault(f"{path}.{fault.path}", fault.message) for fault in found]
         ) from None

@@ -1,12 +1,12 @@
 """One admission request from review to answer: gate, fallback, steps, injection."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from cluster.decode import owner_uid
+from cluster.identity import owner_uid
 from cluster.objects import Pod
 from injector.facts import FallbackResult, FallbackStep, PodFacts, PodStep
 from injector.mutate import Injection, Injector, pod_label
@@ -64,6 +64,10 @@ class AdmissionOptions:
     is_fail_open: bool = False
 
 
+def never_late() -> None:
+    """Raise an error if the caller has given up: never, where nobody limits it."""
+
+
 class Admission:
     """Answers admission reviews; holds no state of its own.
 
@@ -88,8 +92,11 @@ class Admission:
         self._observer = observer
         self._options = options or AdmissionOptions()
 
-    def decide(self, review: Review) -> Answer:
-        """Return the answer to `review`; raise `ReviewError` if its pod is none."""
+    def decide(self, review: Review, check: Callable[[], None] = never_late) -> Answer:
+        """Return the answer to `review`; raise `ReviewError` if its pod is none.
+
+        `check` is called between two steps, and ends the work by an error.
+        """
         reason = skip_reason(review, self._injector.options.skipped_namespaces)
         if reason is None:
             view = read_pod(review.object)
@@ -97,7 +104,7 @@ class Admission:
             decision = (
                 _Decision(Injection(Outcome.SKIPPED, Reason.STATIC_POD))
                 if is_static(view)
-                else self._mutate(review, facts)
+                else self._mutate(review, facts, check)
             )
         else:
             facts = facts_of(review, Pod())
@@ -133,14 +140,18 @@ class Admission:
             message="gpu-extender failed on this pod; its log says why",
         )
 
-    def _mutate(self, review: Review, facts: PodFacts) -> _Decision:
+    def _mutate(
+        self, review: Review, facts: PodFacts, check: Callable[[], None]
+    ) -> _Decision:
         """Run all steps on a copy of the pod."""
         pod = copy_of(review.object)
         with ExitStack() as undo:
             fallback = None
+            check()
             if self._fallback is not None:
                 undo.callback(self._fallback.release, facts)
                 fallback = self._fallback.apply(pod, facts)
+            check()
             warnings = _run(self._options.steps, pod, facts)
             injection = self._injector.apply(pod, facts)
             if injection.outcome is Outcome.REJECTED:
@@ -149,6 +160,7 @@ class Admission:
             # Most pods are not changed, and a diff costs more than all the rest.
             is_changed = pod != review.object
             operations = json_patch(review.object, pod) if is_changed else []
+            check()
             undo.pop_all()  # what the fallback holds is wanted now
         return _Decision(injection, fallback, tuple(warnings), operations)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from cluster.cache import NotSyncedError
 from cluster.decode import Fault, constraints_of
+from cluster.demands import DemandReader
 from cluster.objects import Pod
 from injector.chains import Chains
 from injector.facts import FallbackResult, PodFacts
@@ -24,6 +25,7 @@ from injector.moves import (
 )
 from injector.room import Claim
 from injector.weighing import Choice, Plan, choose_plan, pending_claims
+from scoring.demand import Demand
 from scoring.objects import Constraints
 from scoring.resources import QuantityError
 from scoring.snapshot import Snapshot
@@ -93,6 +95,7 @@ class FallbackOptions:
     namespaces: frozenset[str] | None = None
     annotations: FallbackAnnotations = field(default_factory=FallbackAnnotations)
     unschedulable_seconds: float = 60.0
+    demands: DemandReader = field(default_factory=DemandReader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class _Asking:
     plans: list[Plan]
     constraints: Constraints
     options: FallbackOptions
+    demand: Demand
 
     @property
     def unchanged(self) -> Plan:
@@ -154,12 +158,16 @@ class Fallback:
             return _malformed(str(error))
         faults: list[Fault] = []
         plans = _plans_of(decoded, options, faults)
+        demand = options.demands.read_kept(decoded.metadata.annotations)
+        if plans and not demand.is_readable:
+            message = "what the pod wants of the cards cannot be read"
+            faults.append(Fault("metadata.annotations", message))
         if faults:
             return _malformed(str(faults[0]))
         skipped = _reason_to_skip(decoded, facts, plans, options)
         if skipped is not None:
             return FallbackResult(skipped)
-        asking = _Asking(plans, constraints_of(decoded), options)
+        asking = _Asking(plans, constraints_of(decoded), options, demand)
         try:
             choice = self._choose(asking, facts)
         except NotSyncedError:
@@ -172,7 +180,7 @@ class Fallback:
 
     def _choose(self, asking: _Asking, facts: PodFacts) -> Choice | None:
         """Choose a form and hold what it takes, in one step."""
-        plans, constraints = asking.plans, asking.constraints
+        plans, constraints, demand = asking.plans, asking.constraints, asking.demand
         resources = frozenset(name for plan in plans for name, _ in plan.request)
         unschedulable_before = self._clock() - asking.options.unschedulable_seconds
 
@@ -180,11 +188,12 @@ class Fallback:
             snapshot: Snapshot, held: tuple[Claim, ...]
         ) -> tuple[Claim | None, Choice | None]:
             pending = pending_claims(snapshot, resources, unschedulable_before)
-            choice = choose_plan(snapshot, plans, constraints, [*pending, *held])
+            claims = [*pending, *held]
+            choice = choose_plan(snapshot, plans, constraints, claims, demand)
             if choice is None:
                 return None, None
             plan = choice.plan
-            return Claim(plan.request, constraints, plan.card), choice
+            return Claim(plan.request, constraints, plan.card, demand), choice
 
         return self._holds.decide(facts, weigh)
 

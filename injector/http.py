@@ -4,7 +4,12 @@ from typing import Final
 
 import falcon
 
-from injector.admission import Admission, AdmissionObserver, AdmissionOptions
+from injector.admission import (
+    Admission,
+    AdmissionObserver,
+    AdmissionOptions,
+    never_late,
+)
 from injector.facts import FallbackStep
 from injector.mutate import Injector
 from injector.review import Review, ReviewError, decode_review, encode_answer
@@ -37,7 +42,10 @@ class MutateResource:
         """Decode, decide, encode."""
         review = decode_review(req.bounded_stream.read())
         req.context.admission_review = review
-        answer = self._admission.decide(review)
+        deadline = getattr(req.context, "deadline", None)
+        answer = self._admission.decide(
+            review, never_late if deadline is None else deadline.check
+        )
         resp.content_type = falcon.MEDIA_JSON
         resp.data = encode_answer(review, answer)
 

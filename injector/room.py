@@ -10,17 +10,14 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from scoring.demand import NO_DEMAND, Demand
 from scoring.eligibility import eligible_columns, is_eligible
+from scoring.gpu_models import GIB
 from scoring.objects import Constraints, NodeFacts, Request
 from scoring.resources import MAX_QUANTITY
 from scoring.snapshot import BoolArray, Int64Array, Snapshot
+from scoring.suitability import Suitability, suitability
 
-REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"
-PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
-MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
-# A card shows a little less than its nominal size: 81,559 MiB are 80 GiB.
-MIN_MEMORY_PERCENT: Final = 93
-_MAX_DIGITS: Final = 18
 # Nodes that are looked at one by one before all are.
 PROBES: Final = 8
 
@@ -42,17 +39,9 @@ class CardDemand:
 
     def is_met_by(self, node: NodeFacts) -> bool:
         """Say whether `node` is not known to fall short."""
-        labels = node.labels
-        if self.is_whole:
-            product = labels.get(PRODUCT_LABEL, "")
-            if product.endswith("-SHARED") or "-MIG-" in product:
-                return False
-            if (_parse_count(labels.get(REPLICAS_LABEL)) or 0) > 1:
-                return False
-        memory_mib = _parse_count(labels.get(MEMORY_LABEL))
-        if memory_mib is None:
-            return True
-        return memory_mib * 100 >= self.memory_gib * 1024 * MIN_MEMORY_PERCENT
+        if self.is_whole and not node.cards.is_whole:
+            return False
+        return node.cards.undivided.high >= self.memory_gib * GIB
 
 
 ANY_CARD: Final = CardDemand()
@@ -67,11 +56,26 @@ class Claim:
     request : tuple of (str, int)
     constraints : Constraints
     card : CardDemand
+    demand : Demand
+        What the pod itself says that it wants of the cards.
     """
 
     request: Request
     constraints: Constraints
     card: CardDemand = ANY_CARD
+    demand: Demand = NO_DEMAND
+
+    @property
+    def is_choosy(self) -> bool:
+        """Whether it matters what the cards of a node are like."""
+        return self.card != ANY_CARD or self.demand.is_of_cards
+
+    def takes_cards_of(self, node: NodeFacts) -> bool:
+        """Say whether the cards of `node` will do."""
+        if not self.card.is_met_by(node):
+            return False
+        found = suitability(node.cards, self.demand, self.request)
+        return found is Suitability.SUITS
 
 
 _Key: TypeAlias = tuple[Hashable, ...]
@@ -149,16 +153,16 @@ class Room:
     def _suits(self, claim: Claim, place: int) -> bool:
         """Say whether the pod may go to the node at `place`, amounts apart."""
         node = self._snapshot.facts[self._columns[place]]
-        return is_eligible(node, claim.constraints) and claim.card.is_met_by(node)
+        return is_eligible(node, claim.constraints) and claim.takes_cards_of(node)
 
     def _all_suiting(self, claim: Claim) -> BoolArray:
         """Return `_suits` of every place."""
         mask = eligible_columns(self._snapshot, claim.constraints, self._among)
         suiting: BoolArray = mask[self._columns]
-        if claim.card != ANY_CARD:
+        if claim.is_choosy:
             facts, columns = self._snapshot.facts, self._columns
             for place in np.flatnonzero(suiting).tolist():
-                suiting[place] = claim.card.is_met_by(facts[columns[place]])
+                suiting[place] = claim.takes_cards_of(facts[columns[place]])
         return suiting
 
 
@@ -178,13 +182,7 @@ def _key_of(claim: Claim) -> _Key:
         constraints.affinity_terms,
         constraints.tolerations,
         claim.card,
+        claim.demand,
+        # what a unit is depends on the resource
+        tuple(name for name, _ in claim.request) if claim.is_choosy else (),
     )
-
-
-def _parse_count(text: str | None) -> int | None:
-    """Return a whole number from a label, None where it holds none."""
-    if text is None or not (
-        text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
-    ):
-        return None
-    return int(text)

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from injector.room import ANY_CARD, CardDemand, Claim, Room
+from scoring.demand import NO_DEMAND, Demand
 from scoring.objects import Constraints, Request
 from scoring.snapshot import Int64Array, Snapshot
 
@@ -72,7 +73,7 @@ def pending_claims(
         if since is None or since > unschedulable_before:
             found.append(pod)
     found.sort(key=lambda pod: (pod.created, pod.uid))
-    return [Claim(pod.request, pod.constraints) for pod in found]
+    return [Claim(pod.request, pod.constraints, demand=pod.demand) for pod in found]
 
 
 def choose_plan(
@@ -80,6 +81,7 @@ def choose_plan(
     plans: Sequence[Plan],
     constraints: Constraints,
     claims: Iterable[Claim],
+    demand: Demand = NO_DEMAND,
 ) -> Choice | None:
     """Return the first plan with room now, else the first that could ever have room.
 
@@ -92,6 +94,8 @@ def choose_plan(
         Of the pod.
     claims : iterable of Claim
         Pods on their way, in the order in which they are to be laid.
+    demand : Demand
+        What the pod wants of the cards, whatever its form.
 
     Returns
     -------
@@ -107,11 +111,11 @@ def choose_plan(
     for claim in claims:
         free.lay(claim)
     for plan in plans:
-        if free.has_place(Claim(plan.request, constraints, plan.card)):
+        if free.has_place(Claim(plan.request, constraints, plan.card, demand)):
             return Choice(plan, is_free=True)
     supply = Room(snapshot, {name: _supply(snapshot, name) for name in names})
     for plan in plans:
-        if supply.has_place(Claim(plan.request, constraints, plan.card)):
+        if supply.has_place(Claim(plan.request, constraints, plan.card, demand)):
             return Choice(plan, is_free=False)
     return None
 

@@ -2,13 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from typing import Final, TypeAlias
 
 import numpy as np
 
-from scoring.objects import Request
+from scoring.cards import NO_CARDS, NodeCards
+from scoring.demand import NO_DEMAND, Demand
+from scoring.objects import Request, Share
 from scoring.resources import ResourceScope, is_whole_card
-from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot
+from scoring.snapshot import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    Snapshot,
+    build_node_index,
+    find_columns,
+    read_only,
+)
+
+# What of an ask is the same for pods that ask alike.
+Shape: TypeAlias = tuple[Request, str, str | None, Demand]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +31,7 @@ class Ask:
     Attributes
     ----------
     uid : str
-        Empty for a pod that has none yet.
+        Namespace and name for a pod without one, empty for one without a name, too.
     request : tuple of (str, int)
         The managed part of its effective request.
     primary : str
@@ -27,6 +40,8 @@ class Ask:
         ``nodeSelector.accelerator``.
     nominated_node : str
         ``status.nominatedNodeName``; empty for none.
+    demand : Demand
+        What it wants of the cards themselves.
     """
 
     uid: str
@@ -34,11 +49,27 @@ class Ask:
     primary: str
     accelerator: str | None
     nominated_node: str
+    demand: Demand = NO_DEMAND
 
     @property
     def amount(self) -> int:
         """How many of its own GPU resource the pod asks."""
         return dict(self.request).get(self.primary, 0)
+
+    @property
+    def shape(self) -> Shape:
+        """What is the same for every pod that asks alike."""
+        return self.request, self.primary, self.accelerator, self.demand
+
+    @property
+    def cards(self) -> int:
+        """How many whole cards the pod asks."""
+        return self.amount if is_whole_card(self.primary) else 0
+
+    @property
+    def reads_cards(self) -> bool:
+        """Whether it matters what the cards of a node are."""
+        return self.demand.names_cards or self.cards > 1
 
 
 def primary_resource(request: Request, scope: ResourceScope) -> str:
@@ -73,16 +104,25 @@ class Candidates:
     claimed : bool array, shape (Q, C)
         True where only a DeviceClass carries the resource: no amounts are known.
     faulted : bool array, shape (C,)
+    failing : bool array, shape (C,)
+        True for nodes on which pods of several owners failed before they ran.
     type_codes : int64 array, shape (C,)
         Code of the node's ``accelerator`` label in `type_names`; 0 for none. Read only
         for a pod that asks a type.
     type_names : sequence of str
         Code -> label value; entry 0 is the empty string.
     linked : bool array, shape (C,)
-        True where the node says that its GPUs are joined by NVLink. Read only for a
-        pod that asks several.
+        True where the node says that its GPUs are joined by NVLink, and neither cuts
+        nor shares them. Read only for a pod that asks several.
     nominated : bool array, shape (C,)
         True for the pod's nominated node.
+    card_codes : int64 array, shape (C,)
+        Place of the node's cards in `card_kinds`. Read only for a pod that wants
+        something of the cards, or asks several.
+    card_kinds : sequence of NodeCards
+    tenants, exclusive : int64 array, shape (C,)
+        How many other pods with a managed resource are on the node, and how many of
+        them want to be alone.
     """
 
     known: BoolArray
@@ -92,10 +132,15 @@ class Candidates:
     offered: BoolArray
     claimed: BoolArray
     faulted: BoolArray
+    failing: BoolArray
     type_codes: Int64Array
     type_names: Sequence[str]
     linked: BoolArray
     nominated: BoolArray
+    card_codes: Int64Array
+    card_kinds: Sequence[NodeCards]
+    tenants: Int64Array
+    exclusive: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +157,18 @@ class LabelKeys:
 
     accelerator: str = "accelerator"
     interconnect: str = "gpu-interconnect"
+
+
+def _one_node() -> Snapshot:
+    """Return a snapshot of one node that offers nothing."""
+    nothing = read_only(np.zeros((0, 1), dtype=np.int64))
+    no = read_only(np.zeros((0, 1), dtype=np.bool_))
+    off = read_only(np.zeros(1, dtype=np.bool_))
+    nodes = build_node_index(("",))
+    return Snapshot(0, nodes, (), nothing, nothing, no, schedulable=off, faulted=off)
+
+
+_ONE_NODE: Final = _one_node()
 
 
 def take_candidates(
@@ -131,18 +188,29 @@ def take_candidates(
     -------
     Candidates
     """
-    count = len(names)
-    found = np.fromiter(
-        map(snapshot.nodes.column_of.get, names, repeat(-1)), np.intp, count
-    )
+    found = find_columns(snapshot, names)
+    return take_columns(snapshot, found, ask, keys)
+
+
+def take_columns(
+    snapshot: Snapshot, found: IndexArray, ask: Ask, keys: LabelKeys
+) -> Candidates:
+    """Select the columns `found` of `snapshot`, -1 for a node that it lacks."""
+    count = len(found)
     known = found >= 0
     if not snapshot.nodes.names:  # nothing to take columns from
-        return _nothing_known(known, len(ask.request))
+        snapshot = _ONE_NODE
     columns = np.maximum(found, 0)
     tables = _take_tables(snapshot, columns, ask)
     allocatable, requested, offered = tables
-    if ask.uid:
-        _take_out_own_share(snapshot, found, requested, ask)
+    tenants = snapshot.cards.tenants.take(columns)
+    exclusive = snapshot.cards.exclusive.take(columns)
+    share = snapshot.shares.get(ask.uid) if ask.uid else None
+    if share is not None:
+        here = found == snapshot.nodes.column_of.get(share.node_name, -2)
+        _take_out_own_share(share, here, ask, requested)
+        tenants[here] -= 1
+        exclusive[here] -= share.demand.is_exclusive
     claimed = np.zeros_like(offered)
     for row, (resource, _) in enumerate(ask.request):
         if resource in snapshot.device_class_resources:
@@ -152,10 +220,12 @@ def take_candidates(
     if ask.nominated_node:
         nominated = found == snapshot.nodes.column_of.get(ask.nominated_node, -2)
     type_codes, type_names = _take_types(snapshot, columns, ask, keys)
+    card_codes, card_kinds = _take_cards(snapshot, columns, ask)
     link = snapshot.labels.get(keys.interconnect)
     linked = nothing
-    if link is not None and ask.amount > 1:
-        linked = link.codes.take(columns) == link.code_of.get("nvlink", -1)
+    if link is not None and ask.cards > 1:
+        whole = np.array([kind.is_whole for kind in card_kinds])[card_codes]
+        linked = whole & (link.codes.take(columns) == link.code_of.get("nvlink", -1))
     return Candidates(
         known=known,
         columns=columns,
@@ -164,10 +234,15 @@ def take_candidates(
         offered=offered | claimed,
         claimed=claimed,
         faulted=snapshot.faulted.take(columns),
+        failing=snapshot.failing.take(columns),
         type_codes=type_codes,
         type_names=type_names,
         linked=linked,
         nominated=nominated,
+        card_codes=card_codes,
+        card_kinds=card_kinds,
+        tenants=tenants,
+        exclusive=exclusive,
     )
 
 
@@ -179,6 +254,15 @@ def _take_types(
     if kind is None or ask.accelerator is None:
         return np.zeros(len(columns), dtype=np.int64), ("",)
     return kind.codes.take(columns), ("", *kind.code_of)
+
+
+def _take_cards(
+    snapshot: Snapshot, columns: IndexArray, ask: Ask
+) -> tuple[Int64Array, Sequence[NodeCards]]:
+    """Return code and kinds of the cards, if they matter to the pod."""
+    if not ask.reads_cards:
+        return np.zeros(len(columns), dtype=np.int64), (NO_CARDS,)
+    return snapshot.cards.codes.take(columns), snapshot.cards.kinds
 
 
 def _take_tables(
@@ -203,49 +287,10 @@ def _take_tables(
     return allocatable, requested, offered
 
 
-def has_repeats(names: Sequence[str], candidates: Candidates, node_count: int) -> bool:
-    """Say whether a name stands in `names` more than once.
-
-    PERF: by columns, a third of what a set of names takes; bench/test_verbs.py
-    """
-    if not candidates.known.all():
-        return len(set(names)) < len(names)
-    seen = np.zeros(node_count, dtype=np.bool_)
-    seen[candidates.columns] = True
-    return int(np.count_nonzero(seen)) < len(names)
-
-
 def _take_out_own_share(
-    snapshot: Snapshot,
-    found: IndexArray,
-    requested: Int64Array,
-    ask: Ask,
+    share: Share, here: BoolArray, ask: Ask, requested: Int64Array
 ) -> None:
     """Subtract what the asking pod itself holds: it never counts against itself."""
-    share = snapshot.shares.get(ask.uid)
-    if share is None:
-        return
-    column = snapshot.nodes.column_of.get(share.node_name, -2)
     held = dict(share.request)
-    here = found == column
     for row, (resource, _) in enumerate(ask.request):
         requested[row, here] -= held.get(resource, 0)
-
-
-def _nothing_known(known: BoolArray, rows: int) -> Candidates:
-    """Return candidates of which no node is in the snapshot."""
-    amounts = np.zeros((rows, len(known)), dtype=np.int64)
-    flags = np.zeros((rows, len(known)), dtype=np.bool_)
-    return Candidates(
-        known=known,
-        columns=np.zeros(len(known), dtype=np.intp),
-        allocatable=amounts,
-        requested=amounts,
-        offered=flags,
-        claimed=flags,
-        faulted=known,
-        type_codes=np.zeros(len(known), dtype=np.int64),
-        type_names=("",),
-        linked=known,
-        nominated=known,
-    )

@@ -13,6 +13,7 @@ import numpy as np
 from scoring.candidates import Ask, Candidates
 from scoring.resources import is_whole_card
 from scoring.snapshot import BoolArray, Int64Array
+from scoring.suitability import Suitability, suitability
 
 
 class Verdict(IntEnum):
@@ -25,7 +26,9 @@ class Verdict(IntEnum):
     NOT_READY = 4
     TOO_FEW = 5
     WRONG_TYPE = 6
-    INSUFFICIENT = 7
+    TYPE_UNKNOWN = 7
+    TOO_LITTLE_MEMORY = 8
+    INSUFFICIENT = 9
 
 
 # PERF: numpy looks an enum over before it takes it for a number; bench/test_kernels.py
@@ -55,7 +58,16 @@ REASONS: Final[dict[Verdict, Reason]] = {
     Verdict.NOT_READY: Reason("GPUs are not ready"),
     Verdict.TOO_FEW: Reason("Too few GPUs on the node"),
     Verdict.WRONG_TYPE: Reason("GPU type does not match"),
+    Verdict.TYPE_UNKNOWN: Reason("GPU type unknown"),
+    Verdict.TOO_LITTLE_MEMORY: Reason("Too little GPU memory"),
     Verdict.INSUFFICIENT: Reason("Insufficient GPUs", is_resolvable=True),
+}
+
+
+_UNSUITABLE: Final[dict[Suitability, Verdict]] = {
+    Suitability.WRONG_TYPE: Verdict.WRONG_TYPE,
+    Suitability.TYPE_UNKNOWN: Verdict.TYPE_UNKNOWN,
+    Suitability.TOO_LITTLE_MEMORY: Verdict.TOO_LITTLE_MEMORY,
 }
 
 
@@ -128,12 +140,32 @@ def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibilit
     ]
     if ask.accelerator is not None:
         checks.append((Verdict.WRONG_TYPE, ~_matching_type(candidates, ask)))
+    if ask.demand.is_of_cards:
+        checks.extend(_card_checks(candidates, ask))
+    checks.append((Verdict.INSUFFICIENT, _not_alone(candidates, ask)))
     if is_enforcing:
         checks.append((Verdict.INSUFFICIENT, is_short))
     verdicts = np.zeros(count, dtype=np.int64)
     for verdict, failed in reversed(checks):  # the first check has the last word
         verdicts[failed] = int(verdict)
     return Feasibility(verdicts, is_short & (verdicts == FEASIBLE))
+
+
+def _card_checks(candidates: Candidates, ask: Ask) -> list[tuple[Verdict, BoolArray]]:
+    """Return where the cards are not what the pod wants of them."""
+    of_kind = np.array(
+        [suitability(kind, ask.demand, ask.request) for kind in candidates.card_kinds],
+        dtype=np.int64,
+    )
+    found = of_kind[candidates.card_codes]
+    return [(verdict, found == int(kind)) for kind, verdict in _UNSUITABLE.items()]
+
+
+def _not_alone(candidates: Candidates, ask: Ask) -> BoolArray:
+    """Return where the pod, or one that is there, would not have the cards alone."""
+    others = candidates.tenants if ask.demand.is_exclusive else candidates.exclusive
+    not_alone: BoolArray = others > 0
+    return not_alone
 
 
 def _in_any_row(table: BoolArray) -> BoolArray:

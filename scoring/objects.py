@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from scoring.cards import NodeCards
+from scoring.demand import Demand
+
 # Resource name and amount in base units, by name; amounts are positive.
 Request: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -75,6 +78,8 @@ class NodeFacts(Protocol):
     def is_ready(self) -> bool: ...
     @property
     def is_cordoned(self) -> bool: ...
+    @property
+    def cards(self) -> NodeCards: ...
 
 
 class SelectorRequirement(Protocol):
@@ -125,6 +130,8 @@ class PendingPod(Protocol):
     def unschedulable_since(self) -> float | None: ...
     @property
     def constraints(self) -> Constraints: ...
+    @property
+    def demand(self) -> Demand: ...
 
 
 class Arrival(Protocol):
@@ -154,3 +161,5 @@ class Share(Protocol):
     def node_name(self) -> str: ...
     @property
     def request(self) -> Request: ...
+    @property
+    def demand(self) -> Demand: ...

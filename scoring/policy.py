@@ -1,30 +1,29 @@
 """Terms to functions, weights, profiles, and totals to what goes on the wire."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from scoring.candidates import Ask, Candidates
-from scoring.snapshot import BoolArray, Float64Array, Int64Array
+from scoring.normalization import Totals
+from scoring.snapshot import Float64Array, Int64Array
 from scoring.strategies import (
     ScoreOptions,
     labelled_topology,
-    target_utilization,
     type_match,
+    utilization,
 )
 
 Term: TypeAlias = Callable[[Candidates, Ask, ScoreOptions], Float64Array]
-Profile: TypeAlias = Callable[
-    [Mapping[str, Float64Array], Mapping[str, int]], Int64Array
-]
+Combine: TypeAlias = Callable[[Mapping[str, Float64Array], Mapping[str, int]], Totals]
 
-MAX_EXTENDER_PRIORITY: Final = 10
 CLASSIC_BASE: Final = 50
 
 # term name, as in the settings -> its function
 TERMS: Final[Mapping[str, Term]] = {
-    "utilization": target_utilization,
+    "utilization": utilization,
     "typeMatch": type_match,
     "topology": labelled_topology,
 }
@@ -65,41 +64,26 @@ def classic(
     return total
 
 
-# profile name, as in the settings -> its function
-PROFILES: Final[Mapping[str, Profile]] = {"classic": classic}
+def classic_span(weights: Mapping[str, int]) -> tuple[float, float]:
+    """Return the smallest and the largest total that `classic` can give."""
+    return CLASSIC_BASE, CLASSIC_BASE + sum(weights.values())
 
 
-def normalize_min_max(
-    totals: Int64Array, known: BoolArray, max_score: int
-) -> Int64Array:
-    """Spread totals over 0..`max_score`.
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A tested way to combine the terms.
 
-    Parameters
+    Attributes
     ----------
-    totals : int64 array, shape (C,)
-    known : bool array, shape (C,)
-        The others get 0 and take no part.
-    max_score : int
-
-    Returns
-    -------
-    int64 array, shape (C,)
-        ``(total - min) * 100 // (max - min)``, where all equal gives 100; then a
-        hundredth of that times `max_score`, rounded half up.
-
-    Examples
-    --------
-    >>> normalize_min_max(np.array([110, 150, 86]), np.array([True, True, True]), 10)
-    array([ 4, 10,  0])
+    combine : callable
+        Terms and weights to one total for each candidate.
+    span : callable
+        Weights to the smallest and the largest total.
     """
-    scores = np.zeros(len(totals), dtype=np.int64)
-    if not known.any():
-        return scores
-    taking_part = totals[known]
-    low, high = int(taking_part.min()), int(taking_part.max())
-    if low == high:
-        scores[known] = max_score
-        return scores
-    hundredths = (taking_part - low) * 100 // (high - low)
-    scores[known] = (hundredths * max_score + 50) // 100
-    return scores
+
+    combine: Combine
+    span: Callable[[Mapping[str, int]], tuple[float, float]]
+
+
+# profile name, as in the settings -> what it does
+PROFILES: Final[Mapping[str, Profile]] = {"classic": Profile(classic, classic_span)}

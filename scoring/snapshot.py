@@ -1,14 +1,16 @@
 """`Snapshot` and `NodeIndex`: the immutable state of all nodes at one moment."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scoring.cards import NO_CARDS, NodeCards
 from scoring.objects import Arrival, NodeFacts, PendingPod, Share
 
 Int64Array: TypeAlias = NDArray[np.int64]
@@ -18,6 +20,10 @@ IndexArray: TypeAlias = NDArray[np.intp]
 BytesArray: TypeAlias = NDArray[np.object_]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+
+# In place of a column that nobody gave: all False.
+_NOT_GIVEN: Final[BoolArray] = np.zeros(0, dtype=np.bool_)
+_NOT_GIVEN.setflags(write=False)
 
 
 class SnapshotError(ValueError):
@@ -35,11 +41,14 @@ class NodeIndex:
         node name -> column
     quoted : object array of bytes, shape (N,)
         Each name as a JSON string, from which answers are joined.
+    order : int64 array, shape (N,)
+        Place of each name in alphabetical order, which settles what is equal.
     """
 
     names: tuple[str, ...]
     column_of: Mapping[str, int]
     quoted: BytesArray
+    order: Int64Array
 
 
 def build_node_index(names: tuple[str, ...]) -> NodeIndex:
@@ -50,9 +59,12 @@ def build_node_index(names: tuple[str, ...]) -> NodeIndex:
     quoted = np.empty(len(names), dtype=object)
     quoted[:] = [json.dumps(name).encode() for name in names]
     quoted.setflags(write=False)
+    order = np.empty(len(names), dtype=np.int64)
+    order[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    order.setflags(write=False)
     # PERF: behind a MappingProxyType each look-up takes twice as long, and a call
     # makes thousands; bench/test_kernels.py
-    return NodeIndex(names, column_of, quoted)
+    return NodeIndex(names, column_of, quoted, order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +81,34 @@ class LabelColumn:
 
     codes: Int64Array
     code_of: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CardColumns:
+    """What cards the nodes have, and how many pods use them.
+
+    Attributes
+    ----------
+    codes : int64 array, shape (N,)
+        Place of each node's cards in `kinds`.
+    kinds : tuple of NodeCards
+    tenants : int64 array, shape (N,)
+        Bound pods that hold a managed resource.
+    exclusive : int64 array, shape (N,)
+        How many of those want no other such pod beside them.
+    """
+
+    codes: Int64Array
+    kinds: tuple[NodeCards, ...]
+    tenants: Int64Array
+    exclusive: Int64Array
+
+
+def no_card_columns(count: int) -> CardColumns:
+    """Return the columns of `count` nodes of which nothing is known."""
+    nothing = np.zeros(count, dtype=np.int64)
+    nothing.setflags(write=False)
+    return CardColumns(nothing, (NO_CARDS,), nothing, nothing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,11 +136,16 @@ class Snapshot:
         False for cordoned and not-ready nodes.
     faulted : bool array, shape (N,)
         True where a fault signal says that the node's GPUs are not ready.
+    failing : bool array, shape (N,)
+        True where pods of several owners failed lately before they ran. All False if
+        it is not given.
     changed_at : int64 array, shape (N,)
         Generation in which the node's column last changed. Without it, all columns
         count as new.
     labels : mapping
         label key -> its column, for the keys that scoring reads
+    cards : CardColumns
+        Nothing is known of any node's cards if it is not given.
     facts : tuple of NodeFacts, length N
     shares : mapping
         pod UID -> what a bound pod with a managed resource holds
@@ -109,6 +154,8 @@ class Snapshot:
         The most recent ones, oldest first.
     device_class_resources : frozenset of str
         Extended resources that a DeviceClass carries.
+    departed : frozenset of str
+        UIDs of pods with a managed resource that lately ended or were deleted.
 
     Raises
     ------
@@ -124,15 +171,18 @@ class Snapshot:
     offered: BoolArray
     schedulable: BoolArray
     faulted: BoolArray
+    failing: BoolArray = field(default_factory=lambda: _NOT_GIVEN)
     changed_at: Int64Array | None = None
     labels: Mapping[str, LabelColumn] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    cards: CardColumns = field(default_factory=lambda: no_card_columns(0))
     facts: tuple[NodeFacts, ...] = ()
     shares: Mapping[str, Share] = field(default_factory=lambda: MappingProxyType({}))
     pending: tuple[PendingPod, ...] = ()
     arrivals: tuple[Arrival, ...] = ()
     device_class_resources: frozenset[str] = frozenset()
+    departed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         n, r = len(self.nodes.names), len(self.resources)
@@ -141,6 +191,15 @@ class Snapshot:
         _check("offered", self.offered, np.bool_, (r, n))
         _check("schedulable", self.schedulable, np.bool_, (n,))
         _check("faulted", self.faulted, np.bool_, (n,))
+        if self.failing is _NOT_GIVEN:
+            nowhere = read_only(np.zeros(n, dtype=np.bool_))
+            object.__setattr__(self, "failing", nowhere)
+        _check("failing", self.failing, np.bool_, (n,))
+        if not len(self.cards.codes):
+            object.__setattr__(self, "cards", no_card_columns(n))
+        _check("cards.codes", self.cards.codes, np.int64, (n,))
+        _check("cards.tenants", self.cards.tenants, np.int64, (n,))
+        _check("cards.exclusive", self.cards.exclusive, np.int64, (n,))
         if self.changed_at is not None:
             _check("changed_at", self.changed_at, np.int64, (n,))
         for key, column in self.labels.items():
@@ -168,6 +227,28 @@ class Snapshot:
             return np.zeros(len(self.nodes.names), dtype=np.int64)
         free: Int64Array = np.maximum(self.allocatable[row] - self.requested[row], 0)
         return free
+
+
+def find_columns(snapshot: Snapshot, names: Sequence[str]) -> IndexArray:
+    """Return the column of each name, -1 for one that is unknown, shape (C,)."""
+    return np.fromiter(
+        map(snapshot.nodes.column_of.get, names, repeat(-1)), np.intp, len(names)
+    )
+
+
+def has_repeats(
+    names: Sequence[str], columns: IndexArray | None, node_count: int
+) -> bool:
+    """Say whether a name stands in `names` more than once.
+
+    `columns` are those of the names, None where some of them have none.
+    PERF: by columns, a third of what a set of names takes; bench/test_verbs.py
+    """
+    if columns is None:
+        return len(set(names)) < len(names)
+    seen = np.zeros(node_count, dtype=np.bool_)
+    seen[columns] = True
+    return int(np.count_nonzero(seen)) < len(names)
 
 
 def _check(

@@ -1,33 +1,43 @@
 """`create_app`: all routes over their collaborators; it reads nothing itself."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import falcon
 
 from cluster.cache import NotSyncedError, SnapshotCell
+from extender.answered import AnsweredCalls
+from extender.deadline import DeadlineError
 from extender.disagreements import Disagreements
 from extender.http import (
     FilterResource,
     PrioritizeResource,
+    VerbParts,
     reject_malformed,
     reject_unsynced,
 )
 from extender.memo import Memo
-from extender.verbs import VerbOptions
+from extender.placements import Placements
+from extender.preempt_http import PreemptResource
+from extender.question import VerbOptions
+from extender.self_filter import filter_ourselves
 from extender.wire import WireError
 from injector.http import MutateResource, is_under_review
 from injector.http import reject_malformed as reject_malformed_review
 from injector.review import ReviewError
+from service.cluster_link import ClusterLink
 from service.cluster_page import ClusterResource
+from service.explain_page import EXPLAIN_PATH, ExplainResource
 from service.frame import (
     FILTER_PATH,
     MUTATE_PATH,
+    PREEMPT_PATH,
     PRIORITIZE_PATH,
     RequestFrame,
 )
 from service.health import Health, HealthResource, ReadinessResource
+from service.liveness import Liveness
 from service.metrics import Metrics, MetricsResource
 
 logger = logging.getLogger(__name__)
@@ -49,6 +59,9 @@ class LastHandler:
         """Answer a review with its own UID, anything else with 500, and log it."""
         if is_under_review(req):
             self._webhook.answer_fault(req, resp, error, params)
+            return
+        if isinstance(error, DeadlineError):
+            resp.status = falcon.HTTP_504  # with nothing in it: nobody reads it
             return
         if isinstance(error, OSError):  # of reading the body: nothing else does I/O
             raise falcon.HTTPError(
@@ -72,8 +85,13 @@ class Collaborators:
     webhook : MutateResource
     metrics : Metrics
     health : Health
-    relist : callable
-        Has all pods listed anew, for a reason; nothing for a cluster from files.
+    link : ClusterLink or None
+        None for a cluster from files.
+    deadline_seconds : mapping
+        face -> age of a request at which the work on it stops
+    is_stuck : callable
+        Whether every call that the extender may work on has passed its deadline.
+    answered : AnsweredCalls
     """
 
     cell: SnapshotCell
@@ -81,7 +99,10 @@ class Collaborators:
     webhook: MutateResource
     metrics: Metrics
     health: Health
-    relist: Callable[[str], object] = lambda _reason: None
+    link: ClusterLink | None = None
+    deadline_seconds: Mapping[str, float] = field(default_factory=dict)
+    is_stuck: Callable[[], bool] = lambda: False
+    answered: AnsweredCalls = field(default_factory=AnsweredCalls)
 
 
 def create_app(
@@ -89,23 +110,44 @@ def create_app(
 ) -> falcon.App[falcon.Request, falcon.Response]:
     """Return the WSGI application."""
     cell, options, metrics = parts.cell, parts.options, parts.metrics
-    webhook, health = parts.webhook, parts.health
+    webhook, health, link = parts.webhook, parts.health, parts.link
     app = falcon.App()
-    app.add_middleware(RequestFrame(metrics, health))
+    app.add_middleware(RequestFrame(metrics, health, parts.deadline_seconds))
     app.add_error_handler(Exception, LastHandler(webhook))
     app.add_error_handler(WireError, reject_malformed)
     app.add_error_handler(ReviewError, reject_malformed_review)
     app.add_error_handler(NotSyncedError, reject_unsynced)
-    memo = Memo(cell)
-    app.add_route(
-        FILTER_PATH,
-        FilterResource(cell, options, metrics, memo, Disagreements(parts.relist)),
+    verbs = VerbParts(
+        cell,
+        options,
+        metrics,
+        Memo(cell),
+        Disagreements((lambda _reason: None) if link is None else link.relist),
+        parts.answered,
+        freshness=None if link is None else link.freshness,
+        listener=None if link is None else link.waker,
+        # The same question about a cluster from files has the same answer.
+        placements=Placements(is_counting=False) if link is None else link.placements,
     )
-    app.add_route(PRIORITIZE_PATH, PrioritizeResource(cell, options, metrics, memo))
+    app.add_route(FILTER_PATH, FilterResource(verbs))
+    app.add_route(PRIORITIZE_PATH, PrioritizeResource(verbs))
+    app.add_route(PREEMPT_PATH, PreemptResource(cell, options, metrics))
     app.add_route(MUTATE_PATH, webhook)
     app.add_route("/healthz", HealthResource())
     app.add_route("/readyz", ReadinessResource(health.obstacles))
     app.add_route("/readyz/extender", ReadinessResource(health.extender_obstacles))
+    liveness = Liveness(
+        cell, lambda: filter_ourselves(cell.current(), options()), parts.is_stuck
+    )
+    app.add_route("/livez/extender", ReadinessResource(liveness.obstacles))
     app.add_route("/metrics", MetricsResource(metrics))
     app.add_route("/cluster", ClusterResource(cell))
+    explain = ExplainResource(
+        cell,
+        options,
+        parts.answered,
+        verbs.placements.under_way,
+        health.age_seconds,
+    )
+    app.add_route(EXPLAIN_PATH, explain)
     return app

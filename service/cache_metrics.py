@@ -1,7 +1,9 @@
 """Metrics of the cache: what is read when it is scraped, and what watches report."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import prometheus_client
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -33,10 +35,12 @@ class CacheCollector(Collector):
 
     def collect(self) -> list[Metric]:
         """Return the gauges of this moment."""
-        try:
-            generation = self._source.current().generation
-        except NotSyncedError:
-            generation = 0
+        generation = failing = unreadable = 0
+        with contextlib.suppress(NotSyncedError):
+            snapshot = self._source.current()
+            generation = snapshot.generation
+            failing = int(np.count_nonzero(snapshot.failing))
+            unreadable = sum(not pod.demand.is_readable for pod in snapshot.pending)
         families: list[Metric] = [
             _gauge(
                 "gpu_extender_cache_synced", "1 once all is counted.", generation > 0
@@ -45,6 +49,16 @@ class CacheCollector(Collector):
                 "gpu_extender_cache_snapshot_generation",
                 "Number of the newest snapshot; 0 before the first.",
                 generation,
+            ),
+            _gauge(
+                "gpu_extender_failing_nodes",
+                "Nodes that score 0 because pods of several owners failed on them.",
+                failing,
+            ),
+            _gauge(
+                "gpu_extender_unreadable_pending_pods",
+                "Pending pods with an annotation on GPU types that cannot be read.",
+                unreadable,
             ),
         ]
         objects = GaugeMetricFamily(

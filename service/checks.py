@@ -6,10 +6,10 @@ from pathlib import Path
 
 from cluster.dump import load_dump
 from injector.rule_file import load_rules
+from service.certificates import check_pair
 from service.runtime import build_records
 from service.settings import Settings, SettingsError, read_settings
 from service.sources import connect_to
-from service.tls import build_context
 
 
 def find_faults(config: Path) -> list[str]:
@@ -44,5 +44,5 @@ def _checks(settings: Settings, folder: Path) -> list[Callable[[], object]]:
         checks.append(partial(load_rules, path, injection.trigger_annotation))
     if webhook.certificate_file is not None and webhook.key_file is not None:
         pair = (folder / webhook.certificate_file, folder / webhook.key_file)
-        checks.append(partial(build_context, *pair))
+        checks.append(partial(check_pair, *pair))
     return checks

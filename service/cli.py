@@ -11,6 +11,7 @@ from types import FrameType
 
 from service.checks import find_faults
 from service.examples import example_calls
+from service.explain_command import ExplainOptions, explain_pods
 from service.logs import configure_logs
 from service.runtime import Runtime, build_ledger, build_records
 from service.scheduler_config import (
@@ -65,7 +66,47 @@ def build_parser() -> argparse.ArgumentParser:
         "check-config", help="print all faults of a configuration file"
     )
     check.add_argument("config", type=Path, help="configuration file")
+    _add_explain(commands)
     return parser
+
+
+def _add_explain(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+) -> None:
+    """Add the subcommand that explains pods."""
+    explain = commands.add_parser(
+        "explain",
+        help="print why a pod would go where, or nowhere",
+        description="Verdict and score of each node for the pods of a manifest. Ends"
+        " with 0 if every pod fits a node, 1 if one does not, 2 for faulty input.",
+    )
+    explain.add_argument(
+        "-f",
+        "--filename",
+        type=Path,
+        action="append",
+        required=True,
+        help="pods, or what has a template of pods, as YAML or JSON; - reads stdin",
+    )
+    source = explain.add_mutually_exclusive_group()
+    source.add_argument(
+        "--cluster",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="dumps as kubectl get nodes,pods -A -o yaml (or json) prints them",
+    )
+    source.add_argument(
+        "--kubeconfig", type=Path, help="reads the cluster from its API server"
+    )
+    explain.add_argument(
+        "--config",
+        type=Path,
+        help="configuration file (default: all settings at their defaults)",
+    )
+    explain.add_argument(
+        "-o", "--output", choices=["table", "json"], default="table", help="form"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,6 +122,16 @@ def main(argv: Sequence[str] | None = None) -> int:
                 options.url_prefix or "",
                 options.scheduler_kubeconfig,
             ),
+        )
+    if options.command == "explain":
+        return explain_pods(
+            ExplainOptions(
+                options.filename,
+                options.cluster,
+                options.kubeconfig,
+                options.config,
+                options.output,
+            )
         )
     return check_config(options.config)
 

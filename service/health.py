@@ -18,6 +18,8 @@ class Health:
         Returns seconds since the last contact, by kind of object.
     stale_after_seconds : float
         Age from which the extender is not ready.
+    certificate_obstacles : callable
+        Returns why no client would take our certificate; empty if one might.
     """
 
     def __init__(
@@ -25,10 +27,12 @@ class Health:
         cell: SnapshotCell,
         ages: Callable[[], Mapping[str, float]],
         stale_after_seconds: float,
+        certificate_obstacles: Callable[[], list[str]] = list,
     ) -> None:
         self._cell = cell
         self._ages = ages
         self._stale_after_seconds = stale_after_seconds
+        self._certificate_obstacles = certificate_obstacles
         self._draining = threading.Event()
         self._serving = threading.Event()
 
@@ -45,6 +49,10 @@ class Health:
         """Note that the process is about to stop."""
         self._draining.set()
 
+    def age_seconds(self) -> float | None:
+        """Return the time since the last contact with the source that lags most."""
+        return max(self._ages().values(), default=None)
+
     def obstacles(self) -> list[str]:
         """Return why the process is not ready; empty if it is."""
         found = []
@@ -52,7 +60,7 @@ class Health:
             found.append("the listeners are not up yet")
         if self._draining.is_set():
             found.append("draining")
-        return found
+        return found + self._certificate_obstacles()
 
     def extender_obstacles(self) -> list[str]:
         """Return why the extender is not ready; empty if it is."""

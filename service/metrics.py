@@ -3,12 +3,17 @@
 Labels have few, known values; their children are made once and kept.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import falcon
 import numpy as np
 import prometheus_client
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
+from extender.later import Later
+from extender.waker import OUTCOMES as WAKE_OUTCOMES
 from injector.rules import Outcome, Reason
 from scoring.feasibility import REASONS, Feasibility, Verdict
 
@@ -18,22 +23,47 @@ DURATION_BUCKETS: Final = (
 CANDIDATE_BUCKETS: Final = (
     0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000,
 )  # fmt: skip
-VERBS: Final = ("filter", "prioritize", "mutate")
-OUTCOMES: Final = ("ok", "bad_request", "unavailable", "error")
+VERBS: Final = ("filter", "prioritize", "preempt", "mutate")
+OUTCOMES: Final = ("ok", "bad_request", "unavailable", "late", "error")
 
 
 def outcome_of(status: str) -> str:
     """Return the outcome label of an HTTP status line such as ``"400 Bad Request"``."""
     if status.startswith("503"):
         return "unavailable"
+    if status.startswith("504"):
+        return "late"
     return {"2": "ok", "4": "bad_request"}.get(status[:1], "error")
 
 
+class _Settling(Collector):
+    """Settles what is counted later, and has nothing of its own."""
+
+    def __init__(self, later: Later) -> None:
+        self._later = later
+
+    def describe(self) -> Iterable[Metric]:
+        """Return no metric; without this, to register would settle."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Settle."""
+        self._later.settle()
+        return ()
+
+
 class Metrics:
-    """All metrics of one process; any thread may call it."""
+    """All metrics of one process; any thread may call it.
+
+    What each call of a verb adds is counted a moment later, see `later`, or as soon as
+    somebody reads the registry.
+    """
 
     def __init__(self) -> None:
         self.registry = prometheus_client.CollectorRegistry()
+        self.later = Later(lambda count, *values: count(*values))
+        # Collected first: what is read after it is up to date.
+        self.registry.register(_Settling(self.later))
         duration = prometheus_client.Histogram(
             "gpu_extender_request_duration_seconds",
             "Time from a request's arrival to its answer.",
@@ -49,7 +79,8 @@ class Metrics:
         )
         candidates = prometheus_client.Histogram(
             "gpu_extender_scheduler_candidates",
-            "Nodes that a call asked about (in), and that passed or were scored (out).",
+            "Nodes that a call asked about (in), and that passed, were scored or stayed"
+            " (out).",
             ["verb", "stage"],
             buckets=CANDIDATE_BUCKETS,
             registry=self.registry,
@@ -65,6 +96,18 @@ class Metrics:
             "Nodes passed on kube-scheduler's count where our own is lower.",
             registry=self.registry,
         )
+        self._claimed = prometheus_client.Counter(
+            "gpu_extender_scheduler_device_class_passes",
+            "Nodes passed whose resource only a DeviceClass carries: nothing is known"
+            " of their amounts, and their score is neutral.",
+            registry=self.registry,
+        )
+        wake_ups = prometheus_client.Counter(
+            "gpu_extender_wake_ups",
+            "Refused pods that were to be woken, by what became of the patch.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self._admissions = prometheus_client.Counter(
             "gpu_extender_webhook_admissions",
             "Admission requests, by what was done and why.",
@@ -75,6 +118,12 @@ class Metrics:
             "gpu_extender_webhook_fallbacks",
             "Pods that the fallback step has seen, by what became of them.",
             ["outcome"],
+            registry=self.registry,
+        )
+        self._refused = prometheus_client.Counter(
+            "gpu_extender_requests_refused",
+            "Requests answered 503 at once: the face works on as many as it may.",
+            ["face"],
             registry=self.registry,
         )
         self._reloads = prometheus_client.Gauge(
@@ -89,6 +138,9 @@ class Metrics:
             "Changes of the cluster that could not be applied: a fault of our own.",
             registry=self.registry,
         )
+        self._wake_ups = {
+            outcome: wake_ups.labels(outcome) for outcome in WAKE_OUTCOMES
+        }
         self._durations = {verb: duration.labels(verb) for verb in VERBS}
         self._requests = {
             (verb, outcome): requests.labels(verb, outcome)
@@ -99,6 +151,8 @@ class Metrics:
         self._filter_out = candidates.labels("filter", "out")
         self._prioritize_in = candidates.labels("prioritize", "in")
         self._prioritize_out = candidates.labels("prioritize", "out")
+        self._preempt_in = candidates.labels("preempt", "in")
+        self._preempt_out = candidates.labels("preempt", "out")
         self._rejections = {
             verdict: rejections.labels(reason.text)
             for verdict, reason in REASONS.items()
@@ -106,11 +160,21 @@ class Metrics:
 
     def request_answered(self, verb: str, status: str, seconds: float) -> None:
         """Count one request."""
+        self.later.put(self._count_request, verb, status, seconds)
+
+    def _count_request(self, verb: str, status: str, seconds: float) -> None:
         self._durations[verb].observe(seconds)
         self._requests[verb, outcome_of(status)].inc()
 
-    def filtered(self, result: Feasibility) -> None:
+    def request_refused(self, face: str) -> None:
+        """Count a request beyond what a face works on at a time."""
+        self._refused.labels(face).inc()
+
+    def filtered(self, result: Feasibility, answered: int) -> None:
         """Count the candidates of an answered filter call."""
+        self.later.put(self._count_filtered, result, answered)
+
+    def _count_filtered(self, result: Feasibility, answered: int) -> None:
         count = len(result.verdicts)
         refused = int(np.count_nonzero(result.verdicts))
         if refused:
@@ -119,14 +183,33 @@ class Metrics:
                 if counts[verdict]:
                     child.inc(counts[verdict])
         self._filter_in.observe(count)
-        self._filter_out.observe(count - refused)
+        self._filter_out.observe(answered)
         if result.disagreements:
             self._disagreements.inc(result.disagreements)
 
+    def passed_by_device_class(self, count: int) -> None:
+        """Count nodes that passed because a DeviceClass carries their resource."""
+        self._claimed.inc(count)
+
     def prioritized(self, count: int) -> None:
         """Count the candidates of an answered prioritize call."""
+        self.later.put(self._count_prioritized, count)
+
+    def _count_prioritized(self, count: int) -> None:
         self._prioritize_in.observe(count)
         self._prioritize_out.observe(count)
+
+    def preempted(self, result: Feasibility) -> None:
+        """Count the candidates of an answered preempt call."""
+        count = len(result.verdicts)
+        self._preempt_in.observe(count)
+        self._preempt_out.observe(count - int(np.count_nonzero(result.verdicts)))
+        if result.disagreements:
+            self._disagreements.inc(result.disagreements)
+
+    def woke(self, outcome: str) -> None:
+        """Count a refused pod that was to be woken."""
+        self._wake_ups[outcome].inc()
 
     def observe_admission(self, outcome: Outcome, reason: Reason) -> None:
         """Count one admission request."""

@@ -32,8 +32,10 @@ class ServerSettings(SettingsModel):
     port: Annotated[int, pydantic.Field(ge=0, le=65_535)] = pydantic.Field(
         default=8888, description="Port to listen on; 0 takes a free one."
     )
-    threads: Annotated[int, pydantic.Field(ge=1, le=256)] = pydantic.Field(
-        default=8, description="Requests that are worked on at the same time."
+    max_in_flight: Annotated[int, pydantic.Field(ge=1, le=512)] = pydantic.Field(
+        default=64,
+        description="Calls of the verbs and of `/explain` that are worked on at the"
+        " same time; one more is answered 503 at once.",
     )
     connection_limit: Annotated[int, pydantic.Field(ge=10, le=65_535)] = pydantic.Field(
         default=1000, description="Open connections; more wait to be accepted."
@@ -90,8 +92,18 @@ class WebhookSettings(SettingsModel):
     port: Annotated[int, pydantic.Field(ge=0, le=65_535)] = pydantic.Field(
         default=8443, description="Port to listen on; 0 takes a free one."
     )
-    threads: Annotated[int, pydantic.Field(ge=1, le=256)] = pydantic.Field(
-        default=8, description="Reviews that are worked on at the same time."
+    max_in_flight: Annotated[int, pydantic.Field(ge=1, le=512)] = pydantic.Field(
+        default=64,
+        description="Reviews that are worked on at the same time; one more is answered"
+        " 503 at once.",
+    )
+    deadline_milliseconds: Annotated[int, pydantic.Field(ge=10, le=30_000)] = (
+        pydantic.Field(
+            default=4000,
+            description="Age of a review at which the work on it stops, and the pod is"
+            " answered as `injection.failurePolicy` says. Below the registration's"
+            " `timeoutSeconds`.",
+        )
     )
 
     @pydantic.model_validator(mode="after")
@@ -99,6 +111,20 @@ class WebhookSettings(SettingsModel):
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("wanted certificateFile and keyFile together, got one")
         return self
+
+
+class FailingNodeSettings(SettingsModel):
+    """When a node scores 0 because pods fail on it before they run."""
+
+    owners: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=2,
+        description="So many different owners' pods must have failed on the node: the"
+        " pods of one job count once. 0 switches this off.",
+    )
+    seconds: PositiveSeconds = pydantic.Field(
+        default=600.0,
+        description="Within so much time; and for so long the node then scores 0.",
+    )
 
 
 class ClusterSettings(SettingsModel):
@@ -133,6 +159,10 @@ class ClusterSettings(SettingsModel):
         default=180.0,
         description="Age of the last contact from which `/readyz/extender` is 503."
         " The verbs go on answering.",
+    )
+    failing_nodes: FailingNodeSettings = pydantic.Field(
+        default=FailingNodeSettings(),
+        description="Nodes on which pods fail before they run.",
     )
 
     @pydantic.model_validator(mode="after")

@@ -23,11 +23,14 @@ class WatchedFiles:
     load : callable
         Reads them and puts the result to use; raises `ValueError` or `OSError` with
         every fault, and then has changed nothing.
+    is_due : callable
+        Whether to read them again although they have not changed.
     """
 
     name: str
     paths: tuple[Path, ...]
     load: Callable[[], None]
+    is_due: Callable[[], bool] = lambda: False
 
 
 def fingerprint(paths: Sequence[Path]) -> tuple[tuple[int, int, int], ...]:
@@ -100,10 +103,10 @@ class Reloader:
             self.look()
 
     def look(self) -> None:
-        """Read what has changed since the last look."""
+        """Read what has changed since the last look, or is due."""
         for position, item in enumerate(self._watched):
             now = fingerprint(item.paths)
-            if now != self._seen[position]:
+            if now != self._seen[position] or item.is_due():
                 self._seen[position] = now
                 self._on_result(item.name, is_ok=self._is_read(item))
         self._looked = time.monotonic()

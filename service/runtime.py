@@ -9,38 +9,56 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cluster.cache import SnapshotCell
-from cluster.decode import FaultSignals, RecordBuilder
+from cluster.changes import CardsChanged
+from cluster.decode import RecordBuilder
 from cluster.dump import load_dump
+from cluster.failures import FailureLimits, Failures
+from cluster.fault_signals import FaultSignals
 from cluster.ledger import Ledger
-from cluster.watch import ClusterWatch
 from cluster.writer import LedgerWriter
-from extender.verbs import VerbOptions
+from extender.answered import AnsweredCalls
+from extender.later import Settler
+from extender.question import VerbOptions
 from scoring.candidates import LabelKeys
-from scoring.strategies import ScoreOptions
+from scoring.card_reader import CardReader
+from scoring.normalization import Scale
+from scoring.policy import PROFILES
 from service.app import Collaborators, create_app
-from service.cache_metrics import CacheCollector, WatchMetrics
-from service.frame import MUTATE_PATH
+from service.cache_metrics import CacheCollector
+from service.certificates import Certificate
+from service.cluster_link import ClusterLink
+from service.face_metrics import FaceCollector
+from service.gate import Gate, build_slots
 from service.health import Health
+from service.listeners import Listeners, allow_connections
 from service.metrics import Metrics
 from service.reload import Reloader, WatchedFiles
-from service.server import HttpServer
 from service.settings import Settings, read_settings
 from service.sources import connect_to
-from service.tls import HttpsServer, OnlyPaths
 from service.webhook import Webhook
 
 logger = logging.getLogger(__name__)
 
 
 # Sections of the settings that a reload puts to use.
-RELOADED = ("scoring", "fallback")
-# The rest is for whoever may use the loopback address.
-HTTPS_PATHS = frozenset({MUTATE_PATH, "/healthz", "/readyz", "/metrics"})
+RELOADED = ("gpu_types", "scoring", "fallback")
 
 
 def build_ledger(settings: Settings) -> Ledger:
     """Return an empty ledger with the label columns that scoring reads."""
-    return Ledger((settings.labels.accelerator, settings.labels.interconnect))
+    failing = settings.cluster.failing_nodes
+    return Ledger(
+        (settings.labels.accelerator, settings.labels.interconnect),
+        Failures(FailureLimits(failing.owners, failing.seconds)),
+    )
+
+
+def deadline_seconds(settings: Settings) -> dict[str, float]:
+    """Return the age of a request at which the work on it stops, by face."""
+    return {
+        "extender": settings.extender.deadline_milliseconds / 1000,
+        "webhook": settings.webhook.deadline_milliseconds / 1000,
+    }
 
 
 def freeze_memory() -> None:
@@ -53,8 +71,8 @@ def freeze_memory() -> None:
     gc.freeze()
 
 
-def build_records(settings: Settings) -> RecordBuilder:
-    """Return what turns objects into records."""
+def build_records(settings: Settings, cards: CardReader | None = None) -> RecordBuilder:
+    """Return what turns objects into records; `cards` reads by the settings' rules."""
     signals = settings.fault_signals
     return RecordBuilder(
         settings.scope(),
@@ -63,27 +81,35 @@ def build_records(settings: Settings) -> RecordBuilder:
             signals.product_labels,
             MappingProxyType(dict(signals.conditions)),
         ),
+        cards or CardReader(settings.gpu_types.rules()),
+        settings.demand_annotations.annotations(
+            settings.fallback.annotations.sharing, settings.injection.trigger_annotation
+        ),
     )
 
 
-def build_verb_options(settings: Settings) -> VerbOptions:
-    """Return what the settings say of the verbs."""
+def build_verb_options(
+    settings: Settings, cards: CardReader | None = None
+) -> VerbOptions:
+    """Return what the settings say of the verbs; `cards` as for `build_records`."""
     scoring = settings.scoring
+    weights = MappingProxyType(scoring.weights.model_dump(by_alias=True))
     default_counts = "enforce" if settings.cluster.source == "file" else "trust"
+    builder = build_records(settings, cards)
     return VerbOptions(
-        builder=build_records(settings),
+        builder=builder,
         label_keys=LabelKeys(settings.labels.accelerator, settings.labels.interconnect),
         is_enforcing=(settings.extender.counts or default_counts) == "enforce",
         profile=scoring.profile,
-        weights=MappingProxyType(scoring.weights.model_dump(by_alias=True)),
-        score_options=ScoreOptions(
-            scoring.target_utilization.low,
-            scoring.target_utilization.high,
-            MappingProxyType(
-                {k: frozenset(v) for k, v in scoring.compatible_types.items()}
-            ),
+        weights=weights,
+        score_options=scoring.options(builder.cards.table),
+        scale=Scale(
+            scoring.normalize,
+            scoring.max_score,
+            *PROFILES[scoring.profile].span(weights),
         ),
-        max_score=scoring.max_score,
+        shortlist=scoring.shortlist,
+        is_type_order_strict=scoring.type_order == "strict",
     )
 
 
@@ -119,11 +145,22 @@ class Runtime:
         self._writer = LedgerWriter(
             self._ledger, self.cell, self.metrics.ledger_failed, freeze_memory
         )
-        self.health = Health(self.cell, self.ages, settings.cluster.stale_after_seconds)
+        self.health = Health(
+            self.cell,
+            self.ages,
+            settings.cluster.stale_after_seconds,
+            self._certificate_obstacles,
+        )
         self.metrics.registry.register(
             CacheCollector(self.cell, self.ages, self._ledger.counts)
         )
         self._webhook = Webhook(self.cell, settings, self.metrics, self._folder)
+        self._certificate = self._load_certificate()
+        slots = build_slots(settings.server, settings.webhook)
+        self.metrics.registry.register(FaceCollector(slots, self._certificate))
+        deadlines = deadline_seconds(settings)
+        self._link = self._build_link()
+        answered = AnsweredCalls()
         self.app = create_app(
             Collaborators(
                 self.cell,
@@ -131,64 +168,73 @@ class Runtime:
                 self._webhook.resource,
                 self.metrics,
                 self.health,
-                self._relist,
+                self._link,
+                deadline_seconds=deadlines,
+                is_stuck=lambda: slots["extender"].is_stuck(deadlines["extender"]),
+                answered=answered,
             )
         )
-        self._watch = self._build_watch()
-        self._https = self._build_https()
+        self._settler = Settler((self.metrics.later.settle, answered.later.settle))
         self._reloader = Reloader(
             self._watched_files(), settings.cluster.poll_seconds, self.metrics.reloaded
         )
-        self.server = HttpServer(self.app, settings.server, self.health)
+        gate = Gate(self.app, slots, self.metrics.request_refused)
+        self._listeners = Listeners(gate, settings, self._certificate, self.health)
+        self.server = self._listeners.http
 
-    def _build_watch(self) -> ClusterWatch | None:
-        """Return what watches the cluster, None for a cluster from files."""
-        settings = self.live.settings.cluster
-        if settings.source == "file":
+    def _build_link(self) -> ClusterLink | None:
+        """Return the link to an API server, None for a cluster from files."""
+        settings = self.live.settings
+        if settings.cluster.source == "file":
             return None
-        return ClusterWatch(
-            connect_to(settings, self._folder),
-            self._writer.submit,
-            self.live.verb_options.builder,
-            WatchMetrics(self.metrics.registry),
+        return ClusterLink(
+            connect_to(settings.cluster, self._folder),
+            self._writer,
+            self.cell,
+            lambda: self.live.verb_options,
+            self.metrics,
+            settings.extender,
         )
 
-    def _relist(self, reason: str) -> None:
-        """Have all pods listed anew: our counts of them do not add up."""
-        if self._watch is not None:
-            self._watch.restart_pods(reason)
-
-    def _build_https(self) -> HttpsServer | None:
-        """Return the HTTPS listener, None without a certificate."""
+    def _load_certificate(self) -> Certificate | None:
+        """Return the certificate that the settings name, None if they do not."""
         settings = self.live.settings.webhook
-        if settings.certificate_file is None:
+        if settings.certificate_file is None or settings.key_file is None:
             return None
-        return HttpsServer(OnlyPaths(self.app, HTTPS_PATHS), settings, self._folder)
+        return Certificate(
+            self._folder / settings.certificate_file, self._folder / settings.key_file
+        )
+
+    def _certificate_obstacles(self) -> list[str]:
+        """Return why no client would take our certificate; empty if one might."""
+        return [] if self._certificate is None else self._certificate.obstacles()
 
     @property
     def https_port(self) -> int | None:
         """The port of the HTTPS listener, if there is one."""
-        return None if self._https is None else self._https.port
+        https = self._listeners.https
+        return None if https is None else https.port
 
     def ages(self) -> Mapping[str, float]:
         """Return seconds since the last contact with each source of objects."""
-        if self._watch is None:
+        if self._link is None:
             return {"file": self._reloader.age_seconds()}
-        return self._watch.ages()
+        return self._link.ages()
 
     def _watched_files(self) -> list[WatchedFiles]:
         """Return the files to read now and whenever they change."""
         watched = [WatchedFiles("settings", (self._config,), self._load_settings)]
-        if self._watch is None:
+        if self._link is None:
             watched.append(
                 WatchedFiles("cluster", self._dump_paths(), self._load_cluster)
             )
         if self._webhook.rules_path is not None:
             rules = (self._webhook.rules_path,)
             watched.append(WatchedFiles("rules", rules, self._webhook.load_rules))
-        if self._https is not None:
-            pair, load = self._https.certificate_files, self._https.load_certificate
-            watched.append(WatchedFiles("certificate", pair, load))
+        pair = self._certificate
+        if pair is not None:
+            files, load, is_due = pair.files, pair.load, pair.is_due
+            watched.append(WatchedFiles("certificate", files, load, is_due))
         return watched
 
     def _load_settings(self) -> None:
@@ -205,7 +251,11 @@ class Runtime:
                 "settings changed that need a restart", extra={"fields": {"keys": kept}}
             )
         in_use = old.model_copy(update={key: getattr(fresh, key) for key in RELOADED})
-        self.live = Live(in_use, build_verb_options(in_use))
+        cards = self.live.verb_options.builder.cards
+        if in_use.gpu_types != old.gpu_types:
+            cards.use(in_use.gpu_types.rules())
+            self._writer.submit(CardsChanged(cards.read))
+        self.live = Live(in_use, build_verb_options(in_use, cards))
         self._webhook.use(in_use.fallback)
 
     def _dump_paths(self) -> tuple[Path, ...]:
@@ -218,13 +268,13 @@ class Runtime:
 
     def start(self) -> None:
         """Start all threads and serve."""
+        allow_connections()
         self._writer.start()
+        self._settler.start()
         self._reloader.start()
-        if self._watch is not None:
-            self._watch.start()
-        if self._https is not None:
-            self._https.start()
-        self.server.start()
+        if self._link is not None:
+            self._link.start()
+        self._listeners.start()
         settings = self.live.settings
         logger.info(
             "serving",
@@ -239,10 +289,9 @@ class Runtime:
 
     def drain(self, interrupted: threading.Event) -> None:
         """Let all calls finish, then stop every thread; see `HttpServer.drain`."""
-        self.server.drain(interrupted)
-        if self._https is not None:
-            self._https.stop()
-        if self._watch is not None:
-            self._watch.stop()
+        self._listeners.drain(interrupted)
+        if self._link is not None:
+            self._link.stop()
         self._reloader.stop()
         self._writer.stop()
+        self._settler.stop()

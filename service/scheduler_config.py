@@ -75,6 +75,7 @@ def build_scheduler_config(
                 "urlPrefix": options.url_prefix,
                 "filterVerb": "filter",
                 "prioritizeVerb": "prioritize",
+                "preemptVerb": "preempt",
                 "weight": WEIGHT,
                 "httpTimeout": HTTP_TIMEOUT,
                 "nodeCacheCapable": True,

@@ -10,6 +10,7 @@ import waitress.server
 import waitress.wasyncore
 
 from service.closing import WithoutConnection, WsgiApp, closing_channel
+from service.dispatcher import LastIdleFirst
 from service.health import Health
 from service.process_settings import ServerSettings
 
@@ -55,12 +56,12 @@ class InFlight:
                 self._count -= 1
 
 
-def waitress_options(settings: ServerSettings) -> dict[str, Any]:
+def waitress_options(settings: ServerSettings, threads: int = 8) -> dict[str, Any]:
     """Return how waitress listens, reads and buffers."""
     return {
         "host": settings.host,
         "port": settings.port,
-        "threads": settings.threads,
+        "threads": threads,
         "connection_limit": settings.connection_limit,
         "channel_timeout": settings.idle_timeout_seconds,
         "max_request_body_size": MAX_BODY_BYTES,
@@ -81,20 +82,27 @@ class HttpServer:
     The constructor binds the port, and raises `ListenError` if it cannot.
     """
 
-    def __init__(self, app: WsgiApp, settings: ServerSettings, health: Health) -> None:
+    def __init__(
+        self, app: WsgiApp, settings: ServerSettings, health: Health, threads: int = 8
+    ) -> None:
         self._settings = settings
         self._health = health
         self._in_flight = InFlight(WithoutConnection(app))
         self._map: dict[int, Any] = {}
+        dispatcher = LastIdleFirst()
         try:
             self._server = waitress.server.create_server(
-                self._in_flight, map=self._map, **waitress_options(settings)
+                self._in_flight,
+                map=self._map,
+                _dispatcher=dispatcher,
+                **waitress_options(settings, threads),
             )
         except ValueError as error:  # waitress found no such host
             raise ListenError(settings.host, settings.port, "no such host") from error
         except OSError as error:
             reason = error.strerror or str(error)
             raise ListenError(settings.host, settings.port, reason) from error
+        dispatcher.set_thread_count(threads)
         self._listeners = tuple(
             item
             for item in self._map.values()

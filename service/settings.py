@@ -9,7 +9,9 @@ import pydantic
 import yaml
 
 from injector.chains import find_chain_faults
+from scoring.gpu_models import GpuTableError
 from scoring.resources import ResourceScope, shorten
+from service.gpu_settings import DemandSettings, GpuTypeSettings
 from service.policy_settings import (
     ExtenderSettings,
     FallbackSettings,
@@ -90,6 +92,8 @@ class Settings(SettingsModel):
     )
     labels: LabelSettings = LabelSettings()
     fault_signals: FaultSignalSettings = FaultSignalSettings()
+    gpu_types: GpuTypeSettings = GpuTypeSettings()
+    demand_annotations: DemandSettings = DemandSettings()
     extender: ExtenderSettings = ExtenderSettings()
     scoring: ScoringSettings = ScoringSettings()
     injection: InjectionSettings = InjectionSettings()
@@ -115,8 +119,13 @@ def read_settings(path: Path) -> Settings:
         faults += [str(fault) for fault in find_chain_faults(_chains_of(tree))]
         raise SettingsError(path, faults) from error
     chain_faults = find_chain_faults(settings.fallback.chains, scope=settings.scope())
-    if chain_faults:
-        raise SettingsError(path, [str(fault) for fault in chain_faults])
+    found = [str(fault) for fault in chain_faults]
+    try:
+        settings.gpu_types.rules()
+    except GpuTableError as error:
+        found += [f"gpuTypes: {fault}" for fault in error.faults]
+    if found:
+        raise SettingsError(path, found)
     return settings
 
 

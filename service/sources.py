@@ -8,7 +8,7 @@ from cluster.cache import SnapshotCell
 from cluster.decode import RecordBuilder
 from cluster.dump import load_dump
 from cluster.ledger import Ledger
-from cluster.source import ApiReader
+from cluster.source import Api
 from cluster.watch import ClusterWatch
 from cluster.writer import LedgerWriter
 from scoring.snapshot import Snapshot
@@ -25,7 +25,7 @@ class NoClusterError(ValueError):
     """The cluster could not be read in time."""
 
 
-def connect_to(settings: ClusterSettings, folder: Path) -> ApiReader:
+def connect_to(settings: ClusterSettings, folder: Path) -> Api:
     """Return the API server that the settings name; raise `ValueError` if none."""
     # Half a second and 100 MB that a cluster from files need not pay.
     from cluster.api import connect  # noqa: PLC0415

@@ -1,130 +1,35 @@
-"""The HTTPS listener: cheroot, with handshakes that nobody else waits for.
-
-cheroot's own adapter shakes hands in the thread that accepts connections, so that one
-silent client freezes the port (cherrypy/cheroot issue 748). Here the worker does it,
-under a timeout of its own.
-"""
+"""The HTTPS listener: cheroot, with an intake that keeps its workers free."""
 
 import logging
-import select
 import socket
-import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Final
 
-import cheroot.makefile
-import cheroot.server
-import cheroot.ssl
 import cheroot.wsgi
 
+from service.certificates import Certificate
 from service.closing import WsgiApp
+from service.connection import MAX_HEAD_BYTES
 from service.frame import MAX_REVIEW_BYTES
+from service.intake import Intake
 from service.process_settings import WebhookSettings
-from service.server import ListenError
+from service.server import QUIET_SECONDS, ListenError
 
 logger = logging.getLogger(__name__)
 
-HANDSHAKE_TIMEOUT_SECONDS: Final = 2.0
-# Between two parts of one request; between requests nobody waits.
-READ_TIMEOUT_SECONDS: Final = 10.0
-# Longer than the 90 s for which Go's clients keep an idle connection.
-IDLE_TIMEOUT_SECONDS: Final = 150
-MAX_HEADER_BYTES: Final = 32 * 2**10
 ACCEPT_QUEUE: Final = 128
-MAX_IDLE_CONNECTIONS: Final = 10_000
 # The kernel hands over a connection only once the client has sent something.
 DEFER_ACCEPT_SECONDS: Final = 10
-
-
-class CertificateError(ValueError):
-    """A certificate and key that cannot be served."""
-
-
-def build_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return a fresh context for a pair of PEM files; raise `CertificateError`.
-
-    A live context is never given another pair: that races with handshakes, and a pair
-    that does not match would leave it dead.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise CertificateError(
-            f"certificate {certificate.name}, key {key.name}: {error}"
-        ) from error
-    return context
-
-
-class LazyAdapter(cheroot.ssl.Adapter):
-    """Wraps sockets without a handshake.
-
-    `context` may be replaced at any time; connections made before keep theirs.
-    """
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self.context = context
-
-    def bind(self, sock: socket.socket) -> socket.socket:
-        """Return the listening socket as it is."""
-        return sock
-
-    def wrap(self, sock: socket.socket) -> tuple[ssl.SSLSocket, dict[str, str]]:
-        """Return the accepted socket, wrapped, and its WSGI environment."""
-        wrapped = self.context.wrap_socket(
-            sock, server_side=True, do_handshake_on_connect=False
-        )
-        return wrapped, self.get_environ()
-
-    def get_environ(self) -> dict[str, str]:
-        """Return what each request's WSGI environment gets."""
-        return {"wsgi.url_scheme": "https", "HTTPS": "on"}
-
-    def makefile(self, sock: ssl.SSLSocket, mode: str = "r", bufsize: int = -1) -> Any:
-        """Return a file object on the socket."""
-        return cheroot.makefile.MakeFile(sock, mode, bufsize)
-
-
-class HandshakeConnection(cheroot.server.HTTPConnection):
-    """A connection that shakes hands when a worker first serves it."""
-
-    _has_shaken_hands = False
-
-    def communicate(self) -> bool:
-        """Serve one request; say whether to keep the connection."""
-        if not self._has_shaken_hands:
-            self.socket.settimeout(HANDSHAKE_TIMEOUT_SECONDS)
-            try:
-                self.socket.do_handshake()
-            except OSError as error:
-                logger.debug(
-                    "handshake failed", extra={"fields": {"error": str(error)}}
-                )
-                return False
-            self.socket.settimeout(READ_TIMEOUT_SECONDS)
-            self._has_shaken_hands = True
-            if not self._has_come():
-                return True
-        return bool(super().communicate())  # type: ignore[no-untyped-call]  # its stub
-
-    def _has_come(self) -> bool:
-        """Say whether there is anything to read after the handshake.
-
-        Go's client keeps spare connections, on which nothing may come for minutes. A
-        worker that waited there would be lost to everybody else.
-        """
-        selector = select.poll()
-        selector.register(self.socket, select.POLLIN)
-        return bool(self.socket.pending() or selector.poll(0))
+# For calls under way when the process stops.
+STOP_SECONDS: Final = 5
 
 
 class _Server(cheroot.wsgi.Server):
-    """cheroot's server with our connections and our log."""
+    """cheroot's server with our log."""
 
-    ConnectionClass = HandshakeConnection
+    _connections: Any  # not in its stub
 
     def error_log(
         self,
@@ -132,10 +37,9 @@ class _Server(cheroot.wsgi.Server):
         level: int = logging.INFO,
         traceback: bool = False,
     ) -> None:
-        """Log what cheroot has to say; a client that went away is no news."""
-        is_lost_client = msg.startswith("socket.error")
+        """Log what cheroot has to say."""
         logger.log(
-            logging.DEBUG if is_lost_client else level,
+            level,
             "connection fault",
             exc_info=traceback,
             extra={"fields": {"said": msg}},
@@ -165,54 +69,78 @@ class OnlyPaths:
 class HttpsServer:
     """One HTTPS listener.
 
-    The constructor binds the port; it raises `ListenError` if it cannot, and
-    `CertificateError` for a pair that cannot be served.
+    The constructor binds the port; it raises `ListenError` if it cannot.
+
+    Parameters
+    ----------
+    app : WSGI application
+    settings : WebhookSettings
+    certificate : Certificate
+    is_closing : callable
+        Whether connections are to end after their present answer.
+    threads : int
+        Requests that are worked on at the same time.
     """
 
-    def __init__(self, app: WsgiApp, settings: WebhookSettings, folder: Path) -> None:
-        self.certificate_files = (
-            folder / (settings.certificate_file or ""),
-            folder / (settings.key_file or ""),
-        )
-        self._adapter = LazyAdapter(build_context(*self.certificate_files))
+    def __init__(
+        self,
+        app: WsgiApp,
+        settings: WebhookSettings,
+        certificate: Certificate,
+        is_closing: Callable[[], bool],
+        threads: int,
+    ) -> None:
         self._server = _Server(
             (settings.host, settings.port),
             app,
-            numthreads=settings.threads,
+            numthreads=threads,
             request_queue_size=ACCEPT_QUEUE,
-            timeout=IDLE_TIMEOUT_SECONDS,
-            shutdown_timeout=5,
+            shutdown_timeout=STOP_SECONDS,
         )
-        self._server.ssl_adapter = self._adapter
         self._server.max_request_body_size = MAX_REVIEW_BYTES
-        self._server.max_request_header_size = MAX_HEADER_BYTES
-        self._server.keep_alive_conn_limit = MAX_IDLE_CONNECTIONS
+        self._server.max_request_header_size = MAX_HEAD_BYTES
         try:
             self._server.prepare()
         except OSError as error:  # cheroot's own, which names no reason
             reason = str(error.__context__ or error)
             raise ListenError(settings.host, settings.port, reason) from error
-        self._server.socket.setsockopt(
+        self._listener: socket.socket = self._server.socket
+        self._listener.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS
         )
+        self.port = int(self._listener.getsockname()[1])
+        self._intake = Intake(self._server, lambda: certificate.context, is_closing)
+        # Closed with the stock one is its selector, not the listener.
+        self._server._connections.close()  # noqa: SLF001  there is no other way in
+        self._server._connections = self._intake  # noqa: SLF001  the same
         self._thread = threading.Thread(
             target=self._server.serve, name="https", daemon=True
         )
 
     @property
-    def port(self) -> int:
-        """The port that is listened on."""
-        return int(self._server.socket.getsockname()[1])
-
-    def load_certificate(self) -> None:
-        """Serve new connections with what the files hold now."""
-        self._adapter.context = build_context(*self.certificate_files)
+    def is_idle(self) -> bool:
+        """Whether no client is owed an answer."""
+        return self._intake.is_idle
 
     def start(self) -> None:
         """Start serving."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Let calls under way finish, then stop."""
+        """Accept no more, let calls under way finish, then stop."""
+        if self._thread.is_alive():
+            self._intake.refuse()
+            self._wait_idle()
+        self._server.socket = None  # the intake has closed it
         self._server.stop()
-        self._thread.join()
+        self._listener.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _wait_idle(self) -> None:
+        deadline = time.monotonic() + STOP_SECONDS
+        quiet_since = time.monotonic()
+        while (now := time.monotonic()) < min(deadline, quiet_since + QUIET_SECONDS):
+            time.sleep(0.01)
+            if not self._intake.is_idle:
+                quiet_since = now

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from cluster.cache import SnapshotSource
+from cluster.demands import DemandReader
 from injector.admission import AdmissionOptions
 from injector.capacity import CapacityCheck
 from injector.chains import Chains
+from injector.demand_check import DemandCheck
 from injector.facts import PodStep
 from injector.fallback import Fallback, FallbackAnnotations, FallbackOptions
 from injector.holds import Holds
@@ -14,6 +16,7 @@ from injector.mutate import Injector, InjectorOptions
 from injector.rule_file import load_rules
 from injector.rules import RuleBook, Rules
 from injector.scheduling import SchedulerStep, TolerationStep
+from scoring.card_reader import CardReader
 from scoring.resources import ResourceScope
 from service.metrics import Metrics
 from service.policy_settings import FallbackSettings, InjectionSettings
@@ -46,9 +49,15 @@ class Webhook:
             None if injection.rules_file is None else folder / injection.rules_file
         )
         self._rules = RuleBook(Rules())
+        self._demands = DemandReader(
+            settings.demand_annotations.annotations(
+                fallback.annotations.sharing, injection.trigger_annotation
+            ),
+            CardReader(settings.gpu_types.rules()),
+        )
         self._fallback = Fallback(
             Holds(source, hold_seconds=fallback.hold_seconds),
-            build_fallback_options(fallback),
+            build_fallback_options(fallback, self._demands),
         )
         injector = Injector(
             self._rules.current,
@@ -64,7 +73,10 @@ class Webhook:
             metrics,
             AdmissionOptions(
                 steps=build_steps(injection, scope),
-                checks=(CapacityCheck(source, scope),),
+                checks=(
+                    CapacityCheck(source, scope),
+                    DemandCheck(self._demands, scope),
+                ),
                 is_fail_open=injection.failure_policy == "Ignore",
             ),
         )
@@ -78,7 +90,7 @@ class Webhook:
 
     def use(self, fallback: FallbackSettings) -> None:
         """Take new chains, namespaces and annotations; holds stay as they are."""
-        self._fallback.use(build_fallback_options(fallback))
+        self._fallback.use(build_fallback_options(fallback, self._demands))
 
 
 def build_steps(
@@ -97,7 +109,9 @@ def build_steps(
     return tuple(steps)
 
 
-def build_fallback_options(settings: FallbackSettings) -> FallbackOptions:
+def build_fallback_options(
+    settings: FallbackSettings, demands: DemandReader
+) -> FallbackOptions:
     """Return what the settings say of the fallback."""
     names = settings.annotations
     return FallbackOptions(
@@ -109,4 +123,5 @@ def build_fallback_options(settings: FallbackSettings) -> FallbackOptions:
             names.opt_out, names.sharing, names.record, names.mark
         ),
         unschedulable_seconds=settings.unschedulable_seconds,
+        demands=demands,
     )

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from cluster.changes import DeviceClassesListed, NodesListed, PodsListed
-from cluster.decode import FaultSignals, RecordBuilder, convert_with_faults
+from cluster.decode import RecordBuilder, convert_with_faults
+from cluster.fault_signals import FaultSignals
 from cluster.ledger import Ledger
 from cluster.objects import Node, NodeRecord, Pod, PodRecord
 from scoring.resources import ResourceScope

@@ -39,6 +39,8 @@ class ExtenderApp:
         Put over the defaults.
     is_synced : bool
         Whether the cluster has been read.
+    more
+        Fields of `Collaborators`. Deadlines there are none, since a test may be slow.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class ExtenderApp:
         device_class_resources: Iterable[str] = (),
         settings: Mapping[str, Any] | None = None,
         is_synced: bool = True,
+        **more: Any,
     ) -> None:
         self.cell = SnapshotCell()
         if is_synced:
@@ -72,6 +75,7 @@ class ExtenderApp:
                     MutateResource(injector, None, self.metrics),
                     self.metrics,
                     self.health,
+                    **more,
                 )
             )
         )

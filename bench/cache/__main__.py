@@ -6,16 +6,13 @@ counts and publishes, too; nothing is scaled up. The clock of the models runs wh
 decode, ours from the first request to readiness.
 """
 
-import contextlib
 import gc
-import http.client
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import dataclass, field
 from itertools import cycle, islice
@@ -27,10 +24,11 @@ from bench.cache.process import (
     fetch,
     replayed,
     running,
+    stream,
     sync_seconds,
 )
 from bench.clusters import sampled_bodies
-from bench.http import ROOT, BenchError
+from bench.processes import ROOT, BenchError
 
 FULL: Final = (5000, 100_000)
 TENTH: Final = (500, 10_000)
@@ -110,17 +108,6 @@ def time_sync(folder: Path, server: int) -> float:
     """Return how long a new process takes to sync."""
     with running(folder, server) as service:
         return sync_seconds(service, server)
-
-
-def stream(server: int, count: int, rate: int) -> None:
-    """Let the server send events, and do not wait for them."""
-
-    def ask() -> None:
-        # The last job may end with the server.
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            fetch(server, f"/stream?count={count}&rate={rate}")
-
-    threading.Thread(target=ask, daemon=True).start()
 
 
 def time_events(service: Service, server: int, figures: Figures) -> None:

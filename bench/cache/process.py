@@ -1,10 +1,12 @@
 """The real process over a replayed cluster: started, asked, and its memory read."""
 
+import contextlib
 import http.client
 import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.http import ROOT, STOP_SECONDS, BenchError, started, wait_for_port
+from bench.processes import ROOT, BenchError, started, stop, wait_for_port
 
 POLL_SECONDS: Final = 0.03
 SYNC_SECONDS: Final = 120.0
@@ -67,6 +69,17 @@ def fetch(port: int, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
+def stream(server: int, count: int, rate: int) -> None:
+    """Let the server send events, and do not wait for them."""
+
+    def ask() -> None:
+        # The last job may end with the server.
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            fetch(server, f"/stream?count={count}&rate={rate}")
+
+    threading.Thread(target=ask, daemon=True).start()
+
+
 @contextmanager
 def replayed(folder: Path, nodes: int, pods: int) -> Iterator[int]:
     """Serve a cluster, and yield the port."""
@@ -97,12 +110,7 @@ def running(folder: Path, server: int) -> Iterator[Service]:
     try:
         yield Service(process, wait_for_port(process, log))
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
 
 
 def _kubeconfig(server: int) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def test_the_name_localhost_is_listened_on(folder: Path) -> None:
 
 def test_a_faulty_configuration_ends_with_2_and_all_faults(tmp_path: Path) -> None:
     config = tmp_path / "faulty.yaml"
-    config.write_text("server: {port: 99999, threads: eight}\nextra: 1\n")
+    config.write_text("server: {port: 99999, maxInFlight: eight}\nextra: 1\n")
 
     served, checked = (
         run_command("serve", "--config", str(config)),
@@ -87,7 +87,7 @@ def test_a_faulty_configuration_ends_with_2_and_all_faults(tmp_path: Path) -> No
     assert (served.returncode, checked.returncode) == (2, 2)
     assert served.stderr == checked.stderr
     assert served.stderr.startswith("faulty.yaml: ")
-    for path in ("server.port", "server.threads", "extra"):
+    for path in ("server.port", "server.maxInFlight", "extra"):
         assert f"\n  {path}: " in served.stderr
 
 

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import http.client
-import ipaddress
 import json
 import signal
 import socket
@@ -10,14 +9,13 @@ import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.builders import make_node
+from tests.certificates import END, START, write_pair
 from tests.service_process import (
     DEADLINE_SECONDS,
     Answer,
@@ -27,51 +25,27 @@ from tests.service_process import (
     wait_until,
 )
 
+EXPIRY: Final = "gpu_extender_certificate_expiry_timestamp_seconds"
 RELOAD_OK: Final = 'gpu_extender_config_reload_ok{file="certificate"}'
 
 
-def write_pair(folder: Path, serial: int) -> None:
-    """Put a self-signed pair for 127.0.0.1 in the place of the present one."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gpu-extender")])
-    start = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(serial)
-        .not_valid_before(start)
-        .not_valid_after(start + dt.timedelta(days=36_500))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "tls.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    (folder / "tls.crt").write_bytes(
-        certificate.public_bytes(serialization.Encoding.PEM)
-    )
+def https_config(folder: Path) -> dict[str, Any]:
+    """Return a configuration with HTTPS over a dump of one node."""
+    dump = {"kind": "List", "items": [make_node(name="a", gpus=4)]}
+    (folder / "dump.json").write_text(json.dumps(dump))
+    webhook = {"certificateFile": "tls.crt", "keyFile": "tls.key"}
+    return {
+        "cluster": {"source": "file", "files": ["dump.json"], "pollSeconds": 0.05},
+        "webhook": {**webhook, "host": "127.0.0.1", "port": 0, "maxInFlight": 2},
+        "server": {"drainSeconds": 3600},
+    }
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
     """Run the process with a certificate of serial number 1."""
     write_pair(tmp_path, 1)
-    dump = {"kind": "List", "items": [make_node(name="a", gpus=4)]}
-    (tmp_path / "dump.json").write_text(json.dumps(dump))
-    webhook = {"certificateFile": "tls.crt", "keyFile": "tls.key"}
-    config = {
-        "cluster": {"source": "file", "files": ["dump.json"], "pollSeconds": 0.05},
-        "webhook": {**webhook, "host": "127.0.0.1", "port": 0, "threads": 2},
-        "server": {"drainSeconds": 3600},
-    }
-    with ServiceProcess(tmp_path, config) as running:
+    with ServiceProcess(tmp_path, https_config(tmp_path)) as running:
         running.wait_ready()
         yield running
 
@@ -159,6 +133,36 @@ def test_a_pair_that_does_not_match_keeps_the_last_good_one(
     assert fetch(service, tmp_path, "GET", "/healthz").status == 200
 
 
+def test_an_expired_certificate_replaces_no_valid_one(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    write_pair(tmp_path, 2, end=START + dt.timedelta(days=1))
+
+    wait_until(lambda: service.metric(RELOAD_OK) == 0, "it is refused")
+    assert serial_of(service) == 1
+    assert service.get("/readyz").status == 200
+    assert service.metric(EXPIRY) == END.timestamp()
+    (line,) = service.logs("file refused, the last good contents stay in use")
+    assert "certificate tls.crt: expired 2024-01-02" in line["faults"]
+
+
+def test_a_process_with_an_expired_certificate_serves_and_is_not_ready(
+    tmp_path: Path,
+) -> None:
+    write_pair(tmp_path, 1, end=START + dt.timedelta(days=1))
+    with ServiceProcess(tmp_path, https_config(tmp_path)) as service:
+        wait_until(lambda: service.get("/readyz").status == 503, "it is not ready")
+
+        answer = service.get("/readyz")
+        assert answer.body == b"certificate tls.crt: expired 2024-01-02T00:00:00+00:00"
+        assert service.get("/healthz").status == 200
+
+        write_pair(tmp_path, 2)
+
+        wait_until(lambda: service.get("/readyz").status == 200, "it is ready")
+        assert serial_of(service) == 2
+
+
 def test_clients_that_do_not_shake_hands_keep_nobody_waiting(
     service: ServiceProcess, tmp_path: Path
 ) -> None:
@@ -228,6 +232,19 @@ def test_a_pair_that_cannot_be_served_ends_with_2_and_says_so(tmp_path: Path) ->
 
     assert result.returncode == 2
     assert "certificate tls.crt, key tls.key: " in result.stderr
+
+
+def test_an_expired_certificate_is_a_fault_of_the_configuration(
+    tmp_path: Path,
+) -> None:
+    write_pair(tmp_path, 1, end=START + dt.timedelta(days=1))
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps(https_config(tmp_path)))
+
+    result = run_command("check-config", str(config))
+
+    assert result.returncode == 2
+    assert "certificate tls.crt: expired 2024-01-02" in result.stderr
 
 
 def test_a_port_in_use_ends_with_1_and_says_so(

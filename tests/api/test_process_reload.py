@@ -59,7 +59,7 @@ def test_weights_are_reloaded_and_other_keys_want_a_restart(
 ) -> None:
     assert scores(service) == [0, 10]  # u 0 and 0.75
     settings = json.loads(json.dumps(file_config()))
-    settings["server"] = {"port": 0, "drainSeconds": 0, "threads": 9}
+    settings["server"] = {"port": 0, "drainSeconds": 0, "maxInFlight": 9}
     settings["scoring"] = {"weights": {"utilization": 0, "typeMatch": 100}}
 
     service.config.write_text(json.dumps(settings))

@@ -25,8 +25,8 @@ def question(
 def asking(quantity: bytes) -> bytes:
     """Return a pod that asks for a raw quantity."""
     return (
-        b'{"spec":{"containers":[{"resources":{"limits":{"nvidia.com/gpu":%b}}}]}}'
-        % quantity
+        b'{"metadata":{"name":"p","uid":"u"},"spec":{"containers":'
+        b'[{"resources":{"limits":{"nvidia.com/gpu":%b}}}]}}' % quantity
     )
 
 
@@ -138,9 +138,21 @@ BAD_BODIES: Final = [
         " Pod.metadata.labels['a']: wanted text, got 1;"
         " Pod.spec.containers[1]: wanted object, got int: 7;"
         " Pod.spec.nodeSelector: wanted object | null, got array: [];"
-        " Pod.status: wanted object, got array: [];"
+        " Pod.status: wanted object, got array: []; Pod.metadata.name: wanted a name,"
+        " got none;"
         " NodeNames[0]: wanted text, got 1",
         id="every fault of a pod and of the names",
+    ),
+    pytest.param(
+        question(pod=b"{}", names=b'["n"]'),
+        "Pod.metadata.name: wanted a name, got none; Pod.metadata.uid: wanted a UID,"
+        " got none; Pod.spec.containers: wanted containers, got none",
+        id="empty pod",
+    ),
+    pytest.param(
+        b'{"Pod":{},"Pod":%b,"Nodes":null,"NodeNames":["n"]}' % POD,
+        "body: wanted each key once, got 'Pod, Pod, Nodes, NodeNames'",
+        id="two pods",
     ),
     pytest.param(
         question(pod=asking(b'"1.2.3Gi"'), names=b'["n"]'),
@@ -194,12 +206,14 @@ def test_a_refusal_is_short_whatever_it_complains_of() -> None:
     pod = asking(b'"1.1.1"').replace(b"gpu", b"g" * 100_000)
 
     one_long = app.send(FILTER, question(pod=pod, names=b"[]"))
+    some = app.send(FILTER, question(names=b"[" + b"7," * 100 + b"7]"))
     many = app.send(FILTER, question(names=b"[" + b"7," * 10_000 + b"7]"))
 
     assert one_long.status_code == 400
     assert one_long.json["description"].startswith("Pod.spec.containers[0].resources")
     assert len(one_long.content) < 400
-    assert many.json["description"].endswith("; and 9981 more")
+    assert some.json["description"].endswith("; and 81 more")
+    assert many.json["description"].endswith("; and many more")
     assert len(many.content) < 6000
 
 
@@ -291,7 +305,9 @@ def test_a_pod_without_gpu_passes_on_a_node_that_cannot_be_read() -> None:
     app = ExtenderApp()
     node = b'{"metadata":{"name":"odd"},"status":{"allocatable":{"cpu":"1.2.3"}}}'
 
-    answer = app.send(FILTER, question(pod=b"{}", nodes=b'{"items":[%b]}' % node))
+    pod = json.dumps(make_pod()).encode()
+
+    answer = app.send(FILTER, question(pod=pod, nodes=b'{"items":[%b]}' % node))
 
     assert answer.status_code == 200
     assert answer.content.startswith(b'{"Nodes":{"metadata":{},"items":[%b]}' % node)

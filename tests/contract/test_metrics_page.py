@@ -6,6 +6,7 @@ from typing import Final
 
 from cluster.cache import SnapshotCell
 from service.cache_metrics import CacheCollector, WatchMetrics
+from service.face_metrics import FaceCollector
 from service.metrics import Metrics
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -15,6 +16,7 @@ def test_each_metric_is_on_the_page_with_its_type_and_labels() -> None:
     metrics = Metrics()
     WatchMetrics(metrics.registry)
     metrics.registry.register(CacheCollector(SnapshotCell(), dict, dict))
+    metrics.registry.register(FaceCollector({}, None))
     rows = {
         name: (
             kind,
@@ -34,6 +36,8 @@ def test_each_metric_is_on_the_page_with_its_type_and_labels() -> None:
     labels = {
         "gpu_extender_request_duration_seconds": {"verb"},
         "gpu_extender_requests_total": {"verb", "outcome"},
+        "gpu_extender_requests_refused_total": {"face"},
+        "gpu_extender_requests_in_flight": {"face"},
         "gpu_extender_scheduler_rejections_total": {"reason"},
         "gpu_extender_cache_watch_restarts_total": {"kind", "reason"},
     }

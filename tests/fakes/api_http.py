@@ -1,6 +1,7 @@
 """The HTTP side of the fake API server: what it sends, and the faults it can have."""
 
 import json
+import re
 import socket
 import struct
 import threading
@@ -21,6 +22,7 @@ from tests.fakes.api_state import (
 
 # SO_LINGER on with 0 s: closing sends RST instead of FIN.
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+STATUS_PATH: Final = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/status")
 # Go's server sends a body of known length up to this size, and chunks beyond it.
 _BUFFERED_BYTES: Final = 2048
 
@@ -63,10 +65,12 @@ Fault = Status | Lines | Silence | Held
 class Request:
     """One request, as received."""
 
-    verb: str  # list or watch
+    verb: str  # list, watch or patch
     resource: str
     query: Mapping[str, str]
     headers: Mapping[str, str]  # lower-case name -> value
+    path: str = ""
+    body: bytes = b""
 
 
 class Script(Protocol):
@@ -126,7 +130,18 @@ class Handler(BaseHTTPRequestHandler):
         )
         verb = "watch" if query.get("watch") == "1" else "list"
         headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Request(verb, resource, query, headers)
+        self._take(Request(verb, resource, query, headers, url.path))
+
+    def do_PATCH(self) -> None:
+        url = urlsplit(self.path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = self.rfile.read(int(headers["content-length"]))
+        resource = "pods/status" if STATUS_PATH.fullmatch(url.path) else ""
+        query = dict(parse_qsl(url.query))
+        self._take(Request("patch", resource, query, headers, url.path, body))
+
+    def _take(self, request: Request) -> None:
+        resource, headers = request.resource, request.headers
         fault = self.server.api.admit(request)
         if isinstance(fault, Held):
             self._wait(fault.release.is_set)
@@ -180,6 +195,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self, request: Request) -> None:
         api, query = self.server.api, request.query
+        if request.verb == "patch":
+            self._patch(request)
+            return
         if request.verb == "list":
             limit, token = int(query.get("limit", 0)), query.get("continue", "")
             try:
@@ -202,6 +220,22 @@ class Handler(BaseHTTPRequestHandler):
                 if api.ends_after_each_event:
                     break
         self._send(b"")
+
+    def _patch(self, request: Request) -> None:
+        """Merge into a pod's status, as the API server does with its subresource."""
+        match = STATUS_PATH.fullmatch(request.path)
+        assert match is not None
+        if request.headers["content-type"] != "application/merge-patch+json":
+            self._fail(Status(415, "UnsupportedMediaType"))
+            return
+        try:
+            stored = self.server.api.state.patch_status(
+                "/".join(match.groups()), json.loads(request.body)
+            )
+        except StatusError as error:
+            self._answer(error.code, error.body)
+        else:
+            self._answer(200, stored)
 
     def _answer(self, code: int, tree: Any, retry_after: str = "") -> None:
         body = json.dumps(tree, separators=(",", ":")).encode() + b"\n"

@@ -127,6 +127,22 @@ class ApiState:
             self._advance(stored)
             self._note(resource, "DELETED", stored)
 
+    def patch_status(self, key: str, patch: Tree) -> Tree:
+        """Merge into what the ``status`` subresource of a pod may change.
+
+        Raises `StatusError` for a pod that is gone or has another UID.
+        """
+        with self.changed:
+            stored = copy.deepcopy(self._objects["pods"].get(key))
+            if stored is None:
+                raise StatusError(404, "NotFound", f'pods "{key}" not found')
+            meta, change = stored["metadata"], patch.get("metadata", {})
+            if change.get("uid", meta["uid"]) != meta["uid"]:
+                raise StatusError(409, "Conflict", "Precondition failed: UID")
+            annotations = {**meta.get("annotations", {}), **change["annotations"]}
+            stored["metadata"] = {**meta, "annotations": annotations}
+            return self.put(stored)
+
     def compact(self) -> None:
         """Forget the history before now: older versions are expired."""
         with self.changed:

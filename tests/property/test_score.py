@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scoring.candidates import Ask, LabelKeys, take_candidates
-from scoring.policy import classic, normalize_min_max, score_terms
+from scoring.normalization import Scale, normalize
+from scoring.policy import classic, score_terms
 from scoring.strategies import ScoreOptions
 from tests.builders import GPU, make_node, make_pod, make_snapshot
 
@@ -141,7 +142,9 @@ def test_the_classic_score_is_that_of_its_page(
         make_snapshot(nodes=nodes, pods=pods), names, ask, LabelKeys()
     )
     totals = classic(score_terms(candidates, ask, OPTIONS, of_term), of_term)
-    wire = normalize_min_max(totals, candidates.known, max_score)
+    scale = Scale("minMax", max_score, 50, 150)
+    order = np.arange(len(names), dtype=np.int64)
+    wire = normalize(totals, candidates.known, scale, None, order)
 
     known = [host.is_known for host in hosts]
     plain = [plain_score(host, asked, count, weights) for host in hosts]

@@ -1,4 +1,5 @@
 import io
+import json
 
 import falcon.testing
 import pytest
@@ -34,7 +35,7 @@ def test_calls_are_counted_by_verb_and_outcome(app: ExtenderApp) -> None:
 def test_a_call_before_the_first_list_is_counted_as_unavailable() -> None:
     app = ExtenderApp(is_synced=False)
 
-    app.send(FILTER, b'{"Pod":{},"NodeNames":[]}')
+    app.send(FILTER, json.dumps({"Pod": make_pod(), "NodeNames": []}).encode())
 
     assert count(app, "filter", "unavailable") == 1
 
@@ -49,7 +50,9 @@ def test_a_fault_of_our_own_is_500_with_a_traceback_in_the_log(
 
     monkeypatch.setattr(app.cell, "current", fail)
 
-    answer = app.send(FILTER, b'{"Pod":{},"NodeNames":["a"]}')
+    body = json.dumps({"Pod": make_pod(gpus=1), "NodeNames": ["a"]})
+
+    answer = app.send(FILTER, body.encode())
 
     assert answer.status_code == 500
     assert answer.json["description"] == "a fault of gpu-extender"

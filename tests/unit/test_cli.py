@@ -92,6 +92,13 @@ def test_the_scheduler_configuration_names_what_the_cluster_offers(
     names = {resource["name"] for resource in extender["managedResources"]}
     assert status == 0
     assert extender["urlPrefix"] == "http://127.0.0.1:8888/scheduler"
+    assert [
+        extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt")
+    ] == [
+        "filter",
+        "prioritize",
+        "preempt",
+    ]
     assert {"nvidia.com/gpu", "nvidia.com/mig-1g.10gb"} <= names
 
 

@@ -12,11 +12,11 @@ from cluster.decode import (
     constraints_of,
     convert_with_faults,
     decode_object,
-    owner_uid,
-    parse_time,
     shared,
 )
+from cluster.identity import owner_uid, pod_key
 from cluster.objects import NO_CONSTRAINTS, DeviceClass, Node, Pod
+from cluster.times import parse_time
 from tests.builders import (
     BUILDER,
     GPU,
@@ -358,6 +358,19 @@ def test_times_are_seconds_since_the_epoch(text: str) -> None:
 def test_other_texts_are_no_times(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|isoformat|month"):
         parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "key"),
+    [
+        pytest.param({"uid": "u", "name": "p", "namespace": "ml"}, "u", id="UID"),
+        pytest.param({"name": "p", "namespace": "ml"}, "ml/p", id="no UID"),
+        pytest.param({"name": "p"}, "default/p", id="no namespace either"),
+        pytest.param({"generateName": "p-", "namespace": "ml"}, "", id="no name yet"),
+    ],
+)
+def test_what_tells_a_pod_from_others(metadata: Tree, key: str) -> None:
+    assert pod_key(msgspec.convert({"metadata": metadata}, Pod)) == key
 
 
 def test_the_owner_is_the_controller() -> None:

@@ -8,8 +8,10 @@ import pytest
 
 from cluster.cache import SnapshotCell
 from extender import answers, wire
+from extender.filter_answer import encode_filter
 from extender.memo import MAX_CALLS, FilterCall, Memo
-from extender.verbs import Question, filter_nodes, pose, prioritize_nodes
+from extender.question import Question, pose
+from extender.verbs import filter_nodes, prioritize_nodes
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
 from tests.builders import make_node, make_pod, make_snapshot
@@ -34,10 +36,12 @@ def body_of(pod: dict[str, Any], *names: str) -> bytes:
 
 def filter_call(body: bytes, snapshot: Snapshot = SNAPSHOT) -> FilterCall:
     """Return a filter call that was answered."""
-    question = pose(wire.decode_args(body), snapshot, OPTIONS)
+    args = wire.decode_args(body)
+    question = pose(args, snapshot, OPTIONS)
     result = filter_nodes(question, OPTIONS)
-    answer = answers.encode_filter_result(question.quoted, result.verdicts, None)
-    return FilterCall(body, answer, snapshot, OPTIONS, question, result)
+    answer = encode_filter(body, args, question, result, None)
+    assert answer.next_body is not None
+    return FilterCall(answer.next_body, OPTIONS, question, answer.places)
 
 
 def make_memo(*calls: FilterCall, snapshot: Snapshot = SNAPSHOT) -> Memo:
@@ -53,14 +57,14 @@ def make_memo(*calls: FilterCall, snapshot: Snapshot = SNAPSHOT) -> Memo:
 def answer_to(question: Question) -> bytes:
     """Return the bytes of a prioritize answer."""
     priorities = prioritize_nodes(question, OPTIONS)
-    return answers.encode_priorities(question.quoted, priorities)
+    return answers.encode_priorities(question.quoted(), priorities)
 
 
 def answer_from(call: FilterCall) -> bytes:
     """Return the bytes of a prioritize answer about what passed the filter call."""
-    places = call.feasible_places()
-    priorities = prioritize_nodes(call.question, OPTIONS, places)
-    return answers.encode_priorities(call.question.quoted.take(places), priorities)
+    priorities = prioritize_nodes(call.question, OPTIONS, call.places)
+    quoted = call.question.quoted().take(call.places)
+    return answers.encode_priorities(quoted, priorities)
 
 
 POD = make_pod(name="asking", requests={GPU: "2"})
@@ -136,7 +140,7 @@ def test_the_newest_call_of_a_pod_counts() -> None:
     recalled = memo.recall(body_of(POD, "full", "idle"), OPTIONS)
 
     assert recalled is not None
-    assert recalled.question.quoted.tolist() == [b'"full"', b'"idle"']
+    assert recalled.question.quoted().tolist() == [b'"full"', b'"idle"']
 
 
 def test_only_the_last_calls_are_kept() -> None:

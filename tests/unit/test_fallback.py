@@ -352,7 +352,7 @@ def test_other_annotations_stay() -> None:
     "labels",
     [
         pytest.param({"nvidia.com/gpu.replicas": "4"}, id="replicas"),
-        pytest.param({"nvidia.com/gpu.product": "Tesla-T4-SHARED"}, id="product name"),
+        pytest.param({"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"}, id="product name"),
         pytest.param(
             {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-3g.40gb"},
             id="slices under the name of cards",

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 import cluster.shares
+from cluster.arrivals import MAX_ARRIVALS
 from cluster.changes import (
     Change,
     DeviceClassesListed,
@@ -13,7 +14,7 @@ from cluster.changes import (
     PodSeen,
     PodsListed,
 )
-from cluster.ledger import MAX_ARRIVALS, Ledger
+from cluster.ledger import Ledger
 from cluster.shares import ShareMap
 from scoring.snapshot import Snapshot
 from tests.builders import (

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import falcon
 import falcon.testing
 import numpy as np
@@ -6,11 +8,12 @@ import pytest
 
 from cluster.cache import SnapshotCell
 from scoring.feasibility import Feasibility, Verdict
+from scoring.snapshot import read_only
 from service.cache_metrics import CacheCollector, WatchMetrics
 from service.frame import FILTER_PATH, RequestFrame
 from service.health import Health
 from service.metrics import Metrics, MetricsResource, outcome_of
-from tests.builders import make_snapshot
+from tests.builders import make_node, make_snapshot
 
 
 def value_of(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -36,7 +39,7 @@ def test_a_status_has_an_outcome(status: str, outcome: str) -> None:
 def test_series_are_there_before_anything_happens() -> None:
     metrics = Metrics()
 
-    for verb in ("filter", "prioritize", "mutate"):
+    for verb in ("filter", "prioritize", "preempt", "mutate"):
         assert value_of(metrics, "request_duration_seconds_count", verb=verb) == 0
         for outcome in ("ok", "bad_request", "unavailable", "error"):
             assert value_of(metrics, "requests_total", verb=verb, outcome=outcome) == 0
@@ -60,10 +63,11 @@ def test_a_filter_call_counts_candidates_and_reasons() -> None:
     ]
 
     metrics.filtered(
-        Feasibility(np.array(verdicts, dtype=np.int64), np.arange(len(verdicts)) < 3)
+        Feasibility(np.array(verdicts, dtype=np.int64), np.arange(len(verdicts)) < 3),
+        verdicts.count(Verdict.FEASIBLE),
     )
     metrics.filtered(
-        Feasibility(np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.bool_))
+        Feasibility(np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.bool_)), 2
     )
 
     assert value_of(metrics, "scheduler_candidates_sum", verb="filter", stage="in") == 6
@@ -138,11 +142,26 @@ def test_reloads_and_faults_of_our_own_are_shown() -> None:
     assert value_of(metrics, "cache_apply_errors_total") == 1
 
 
-def cache_metrics(*, is_synced: bool) -> Metrics:
+def test_nodes_that_pass_by_a_device_class_are_counted() -> None:
+    metrics = Metrics()
+
+    before = value_of(metrics, "scheduler_device_class_passes_total")
+    metrics.passed_by_device_class(3)
+
+    assert before == 0
+    assert value_of(metrics, "scheduler_device_class_passes_total") == 3
+
+
+def cache_metrics(*, is_synced: bool, failing: tuple[bool, ...] = ()) -> Metrics:
     """Return metrics of a cache."""
     metrics, cell = Metrics(), SnapshotCell()
     if is_synced:
-        cell.publish(make_snapshot())
+        nodes = [make_node(name=str(number)) for number in range(len(failing))]
+        cell.publish(
+            replace(make_snapshot(nodes=nodes), failing=read_only(np.array(failing)))
+            if failing
+            else make_snapshot()
+        )
     metrics.registry.register(
         CacheCollector(cell, lambda: {"pods": 1.5}, lambda: {"nodes": 3})
     )
@@ -159,11 +178,18 @@ def test_the_cache_is_read_when_scraped() -> None:
     assert age == 1.5
 
 
+def test_failing_nodes_are_shown() -> None:
+    metrics = cache_metrics(is_synced=True, failing=(True, False, True))
+
+    assert value_of(metrics, "failing_nodes") == 2
+
+
 def test_an_unsynced_cache_has_generation_0() -> None:
     metrics = cache_metrics(is_synced=False)
 
     assert value_of(metrics, "cache_synced") == 0
     assert value_of(metrics, "cache_snapshot_generation") == 0
+    assert value_of(metrics, "failing_nodes") == 0
 
 
 def test_lists_and_watches_are_counted() -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from scoring.candidates import Ask, Candidates, LabelKeys, take_candidates
-from scoring.policy import PROFILES, TERMS, classic, normalize_min_max, score_terms
+from scoring.normalization import Scale, normalize
+from scoring.policy import PROFILES, TERMS, classic, score_terms
 from scoring.snapshot import Int64Array
 from scoring.strategies import ScoreOptions
 from tests.builders import GPU, make_node, make_pod, make_snapshot
@@ -113,7 +114,13 @@ def test_normalised_scores_of_the_table(
 ) -> None:
     known = np.ones(len(TABLE), dtype=np.bool_)
 
-    scores = normalize_min_max(totals_of(kind), known, max_score)
+    scores = normalize(
+        totals_of(kind),
+        known,
+        Scale("minMax", max_score, 50, 150),
+        None,
+        np.arange(len(TABLE)),
+    )
 
     assert scores.tolist() == expected(kind, position)
 
@@ -163,42 +170,5 @@ def test_terms_are_cut_before_they_are_weighted() -> None:
 
 
 def test_the_classic_profile_can_be_chosen() -> None:
-    assert PROFILES["classic"] is classic
-
-
-@pytest.mark.parametrize(
-    ("totals", "known", "max_score", "scores"),
-    [
-        pytest.param([], [], 10, [], id="no candidates"),
-        pytest.param([7], [True], 10, [10], id="one gets the top"),
-        pytest.param([7, 7], [True, True], 10, [10, 10], id="all equal get the top"),
-        pytest.param([7, 9], [False, False], 10, [0, 0], id="nobody known"),
-        pytest.param(
-            [50, 0, 100, 150],
-            [True, False, True, True],
-            10,
-            [0, 0, 5, 10],
-            id="unknown nodes get 0 and set no bound",
-        ),
-        pytest.param(
-            [99, 5, 5], [False, True, True], 10, [0, 10, 10], id="equal but unknown"
-        ),
-        # 29 hundredths are 2.9, 5 are 0.5, 4 are 0.4
-        pytest.param(
-            [0, 29, 5, 4, 100], [True] * 5, 10, [0, 3, 1, 0, 10], id="half goes up"
-        ),
-        # 1 x 100 // 3 = 33, 2 x 100 // 3 = 66
-        pytest.param([0, 1, 2, 3], [True] * 4, 100, [0, 33, 66, 100], id="hundredths"),
-        pytest.param([0, 1, 2, 3], [True] * 4, 1, [0, 0, 1, 1], id="yes or no"),
-        pytest.param([-5, 5], [True, True], 10, [0, 10], id="below 0"),
-    ],
-)
-def test_totals_are_spread_over_the_range(
-    totals: list[int], known: list[bool], max_score: int, scores: list[int]
-) -> None:
-    spread = normalize_min_max(
-        np.array(totals, dtype=np.int64), np.array(known, dtype=np.bool_), max_score
-    )
-
-    assert spread.tolist() == scores
-    assert spread.dtype == np.int64
+    assert PROFILES["classic"].combine is classic
+    assert PROFILES["classic"].span({"utilization": 40, "topology": 7}) == (50, 97)

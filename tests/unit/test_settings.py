@@ -116,7 +116,7 @@ def test_the_address_of_the_listener_can_be_called(
 
 def test_all_faults_are_said_at_once_each_with_path_and_value(file: Path) -> None:
     text = """
-        server: {port: 99999, threads: eight, host: 0.0.0.0, idleTimeoutSeconds: 90}
+        server: {port: 99999, maxInFlight: eight, host: 0.0.0.0, idleTimeoutSeconds: 90}
         webhook: {certificateFile: a.pem}
         cluster: {source: nowhere, pollSeconds: 0}
         gpuResources: nvidia.com/gpu
@@ -140,7 +140,7 @@ def test_all_faults_are_said_at_once_each_with_path_and_value(file: Path) -> Non
 
     assert dict(fault.split(": ", 1) for fault in faults) == {
         "server.port": "Input should be less than or equal to 65535, got 99999",
-        "server.threads": "Input should be a valid integer, got 'eight'",
+        "server.maxInFlight": "Input should be a valid integer, got 'eight'",
         "server.host": "wanted a loopback address, got '0.0.0.0'",
         "server.idleTimeoutSeconds": (
             "Input should be greater than or equal to 95, got 90"

@@ -34,6 +34,10 @@ def test_free_is_what_is_left_and_never_below_0() -> None:
     assert small_snapshot().free(GPU).tolist() == [6, 0]
 
 
+def test_no_node_is_failing_unless_it_is_said() -> None:
+    assert small_snapshot().failing.tolist() == [False, False]
+
+
 def test_nothing_is_free_of_a_resource_that_nobody_offers() -> None:
     snapshot = small_snapshot()
 
@@ -46,7 +50,8 @@ def test_a_resource_has_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["allocatable", "requested", "offered", "schedulable", "faulted"]
+    "name",
+    ["allocatable", "requested", "offered", "schedulable", "faulted", "failing"],
 )
 def test_a_writeable_array_is_refused(name: str) -> None:
     snapshot = small_snapshot()
@@ -65,6 +70,7 @@ def test_a_writeable_array_is_refused(name: str) -> None:
         pytest.param("offered", np.zeros((1, 2), dtype=np.int64), id="not bool"),
         pytest.param("schedulable", np.zeros(3, dtype=np.bool_), id="too long"),
         pytest.param("faulted", np.zeros((1, 2), dtype=np.bool_), id="a table"),
+        pytest.param("failing", np.zeros(0, dtype=np.bool_), id="of no node"),
     ],
 )
 def test_an_array_of_another_shape_or_dtype_is_refused(

@@ -2,12 +2,12 @@ from types import MappingProxyType
 
 import pytest
 
+from scoring import strategies
 from scoring.candidates import Ask, Candidates, LabelKeys, take_candidates
 from scoring.snapshot import Float64Array
 from scoring.strategies import (
     ScoreOptions,
     labelled_topology,
-    target_utilization,
     type_match,
 )
 from tests.builders import GPU, Tree, make_node, make_pod, make_snapshot
@@ -42,7 +42,7 @@ def only(scores: Float64Array) -> float:
 def utilization(used: int, gpus: int, options: ScoreOptions = OPTIONS) -> float:
     ask = asking(1)
     candidates = taken(ask, make_node(gpus=gpus), used=used)
-    return only(target_utilization(candidates, ask, options))
+    return only(strategies.utilization(candidates, ask, options))
 
 
 @pytest.mark.parametrize(
@@ -90,21 +90,21 @@ def test_utilization_is_that_before_placement() -> None:
     ask = asking(8)
     candidates = taken(ask, make_node(gpus=8), used=6)
 
-    assert only(target_utilization(candidates, ask, OPTIONS)) == utilization(6, 8)
+    assert only(strategies.utilization(candidates, ask, OPTIONS)) == utilization(6, 8)
 
 
 def test_a_pod_without_managed_resources_has_no_utilization() -> None:
     ask = Ask("", (), "", None, "")
     candidates = taken(ask, make_node(gpus=8))
 
-    assert only(target_utilization(candidates, ask, OPTIONS)) == 0.0
+    assert only(strategies.utilization(candidates, ask, OPTIONS)) == 0.0
 
 
 def test_gpus_behind_a_device_class_score_neutrally() -> None:
     ask = asking(1)
     candidates = taken(ask, make_node(), claims=GPU)
 
-    assert only(target_utilization(candidates, ask, OPTIONS)) == 50.0
+    assert only(strategies.utilization(candidates, ask, OPTIONS)) == 50.0
 
 
 @pytest.mark.parametrize(

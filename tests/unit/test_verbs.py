@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -7,17 +8,17 @@ import pytest
 from cluster.decode import convert_with_faults
 from cluster.objects import Pod
 from extender import wire
+from extender.question import VerbOptions, pose, read_ask
 from extender.verbs import (
-    VerbOptions,
+    count_claimed,
     filter_nodes,
-    pose,
     prioritize_nodes,
-    read_ask,
+    shortlisted,
 )
 from scoring.feasibility import Verdict
-from scoring.snapshot import Snapshot
+from scoring.snapshot import Snapshot, build_node_index
 from service.runtime import build_verb_options
-from tests.builders import make_node, make_pod, make_snapshot
+from tests.builders import GPU, make_node, make_pod, make_snapshot
 from tests.extender_app import make_settings
 
 OPTIONS = build_verb_options(make_settings())
@@ -259,5 +260,144 @@ def test_a_name_that_comes_again_is_one_candidate() -> None:
     )
 
     assert list(question.names) == ["b", "a", "ghost"]
-    assert question.quoted.tolist() == [b'"b"', b'"a"', b'"ghost"']
-    assert question.candidates.known.tolist() == [True, True, False]
+    assert question.quoted().tolist() == [b'"b"', b'"a"', b'"ghost"']
+    assert question.columns.tolist() == [1, 0, -1]
+
+
+# --- shortlist ---------------------------------------------------------------
+
+SHORT = build_verb_options(
+    make_settings({"scoring": {"shortlist": 1, "normalize": "rank"}})
+)
+
+
+def holding(**gpus: int) -> Snapshot:
+    """Return nodes of 8 GPUs with so many in use."""
+    return make_snapshot(
+        nodes=[make_node(name=name, gpus=8) for name in gpus],
+        pods=[
+            make_pod(name=f"on-{name}", gpus=used, node_name=name)
+            for name, used in gpus.items()
+            if used
+        ],
+    )
+
+
+def short_places(
+    args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions = SHORT
+) -> list[int] | None:
+    """Return the places of the shortlist, None for all that are feasible."""
+    question = pose(args, snapshot, options)
+    places = shortlisted(question, filter_nodes(question, options), options)
+    return None if places is None else places.tolist()
+
+
+def test_a_shortlist_has_the_best_feasible_nodes() -> None:
+    snapshot = holding(idle=0, good=5, full=8, fair=3)
+
+    args = asking(make_pod(gpus=1), "idle", "full", "good", "fair")
+
+    assert short_places(args, snapshot) == [2]  # u 0.625 is within the target
+
+
+def test_a_shortlist_is_in_the_order_of_the_question() -> None:
+    scoring = {"shortlist": 16, "normalize": "rank"}
+    options = replace(
+        build_verb_options(make_settings({"scoring": scoring})), shortlist=2
+    )
+    snapshot = holding(idle=0, good=5, fair=3)
+
+    args = asking(make_pod(gpus=1), "fair", "idle", "good")
+
+    assert short_places(args, snapshot, options) == [0, 2]
+
+
+def test_equal_nodes_are_taken_by_name() -> None:
+    args = asking(make_pod(gpus=1), "c", "a", "b")
+
+    assert short_places(args, holding(a=0, b=0, c=0)) == [1]
+
+
+def test_nothing_is_left_out_where_no_more_are_feasible() -> None:
+    args = asking(make_pod(gpus=4), "a", "b")
+
+    assert short_places(args, holding(a=0, b=8)) is None
+
+
+def test_a_pod_that_asks_nothing_of_ours_is_offered_all() -> None:
+    assert short_places(asking(make_pod(cpu="1"), "a", "b"), holding(a=0, b=0)) is None
+
+
+# --- placements under way ----------------------------------------------------
+
+
+def test_scores_count_pods_under_way_and_verdicts_do_not() -> None:
+    scoring = {"strategy": "binpack"}
+    options = build_verb_options(make_settings({"scoring": scoring}))
+    question = pose(
+        asking(make_pod(gpus=4), "a", "b", "ghost"), holding(a=0, b=4), options
+    )
+    under_way = {"a": [((GPU, 6),)], "ghost": [((GPU, 1),)]}
+
+    assert (
+        filter_nodes(question, options).verdicts.tolist()[:2] == [Verdict.FEASIBLE] * 2
+    )
+    assert prioritize_nodes(question, options).tolist() == [0, 10, 0]
+    placed = prioritize_nodes(question, options, under_way=under_way)
+    assert placed.tolist() == [10, 0, 0]
+
+
+# --- failing nodes -----------------------------------------------------------
+
+
+def test_a_failing_node_scores_0_and_takes_no_part() -> None:
+    snapshot = holding(broken=5, good=3, fair=1)
+    is_broken = np.array([name == "broken" for name in snapshot.nodes.names])
+    is_broken.setflags(write=False)
+    args = asking(make_pod(gpus=1), "broken", "good", "fair")
+
+    before = priorities_of(args, snapshot)
+    after = priorities_of(args, replace(build_copy(snapshot), failing=is_broken))
+
+    assert before == [10, 5, 0]
+    assert after == [0, 10, 0]
+    assert (
+        verdicts_of(args, replace(build_copy(snapshot), failing=is_broken)) == [0] * 3
+    )
+
+
+def test_a_failing_node_comes_last_in_a_shortlist() -> None:
+    snapshot = holding(broken=5, fair=1)
+    is_broken = np.array([True, False])
+    is_broken.setflags(write=False)
+    args = asking(make_pod(gpus=1), "broken", "fair")
+
+    assert short_places(args, replace(build_copy(snapshot), failing=is_broken)) == [1]
+
+
+def build_copy(snapshot: Snapshot) -> Snapshot:
+    """Return the same state under an index of its own, which nothing was kept for."""
+    return replace(snapshot, nodes=build_node_index(snapshot.nodes.names))
+
+
+# --- DeviceClasses -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("classes", "count"),
+    [
+        pytest.param([GPU], 1, id="one node has no GPUs of its own"),
+        pytest.param([], 0, id="no DeviceClass"),
+        pytest.param(["nvidia.com/other"], 0, id="another resource"),
+    ],
+)
+def test_nodes_that_pass_by_a_device_class_are_counted(
+    classes: list[str], count: int
+) -> None:
+    snapshot = make_snapshot(
+        nodes=[make_node(name="a", gpus=4), make_node(name="b")],
+        device_class_resources=classes,
+    )
+    question = pose(asking(make_pod(gpus=1), "a", "b", "ghost"), snapshot, OPTIONS)
+
+    assert count_claimed(question, filter_nodes(question, OPTIONS), OPTIONS) == count

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cluster.changes import DeviceClassesListed, NodeGone, NodeSeen, PodSeen
+from cluster.changes import DeviceClassesListed, NodeGone, NodeSeen, PodGone, PodSeen
 from cluster.device_classes import DeviceClassTable
 from cluster.kinds import Kind, Listing, device_classes_kind, nodes_kind, pods_kind
 from cluster.objects import DeviceClass, DeviceClassSpec, ObjectMeta
@@ -104,6 +104,72 @@ def test_a_faulty_object_is_deleted_by_its_name() -> None:
     assert event.fault
 
 
+def hopeless(tree: Tree) -> Tree:
+    """Return a pod or node with more faults than are looked for."""
+    tree["spec"]["tolerations"] = tree["spec"]["taints"] = [{"key": 1}] * 60
+    tree["metadata"]["resourceVersion"] = "12"
+    return tree
+
+
+def test_a_hopeless_object_in_a_list_keeps_its_last_record() -> None:
+    nodes = read_list(
+        nodes_kind(BUILDER), hopeless(make_node(name="a")), make_node(name="b")
+    )
+    pods = read_list(pods_kind(BUILDER), hopeless(make_pod(uid="u")))
+
+    assert ([record.name for record in nodes.records], nodes.partial) == (["b"], {"a"})
+    assert (pods.records, pods.partial) == ([], {"u"})
+    assert (len(nodes.faults), len(pods.faults)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        pytest.param(hopeless(make_pod(uid="u")), id="too many faults"),
+        pytest.param(
+            {"metadata": {"uid": "u", "resourceVersion": "12"}, "spec": 5, "status": 5},
+            id="nothing but metadata",
+        ),
+        pytest.param(
+            {"metadata": {"uid": "u", "resourceVersion": "12", "labels": 5}},
+            id="labels that are none",
+        ),
+    ],
+)
+def test_a_hopeless_object_that_is_deleted_goes(tree: Tree) -> None:
+    event = pods_kind(BUILDER).read_event(line_of("DELETED", tree))
+
+    assert event.change == PodGone("u")
+    assert event.resource_version == "12"
+    assert event.fault
+
+
+def test_a_hopeless_object_that_changes_stays_as_it_was() -> None:
+    tree = hopeless(make_pod(uid="u"))
+
+    event = pods_kind(BUILDER).read_event(line_of("MODIFIED", tree))
+
+    assert event.change is None
+    assert event.resource_version == "12"
+    assert event.fault
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        pytest.param({"spec": {}}, id="no metadata"),
+        pytest.param({"metadata": {"name": 5}}, id="a name that is no text"),
+        pytest.param({"metadata": 5}, id="metadata that are none"),
+        pytest.param("a node", id="no object"),
+    ],
+)
+def test_a_deletion_of_an_object_without_a_name_changes_nothing(tree: Any) -> None:
+    event = nodes_kind(BUILDER).read_event(line_of("DELETED", tree))
+
+    assert event.change is None
+    assert event.fault
+
+
 def test_a_bookmark_changes_nothing_but_the_version() -> None:
     tree = {
         "kind": "Pod",
@@ -184,6 +250,30 @@ def test_device_classes_without_a_resource_carry_none() -> None:
     change = kind.listed(tuple(listing.records), frozenset(listing.partial))
 
     assert change == DeviceClassesListed(frozenset())
+
+
+def test_a_device_class_that_decodes_in_part_in_a_list_keeps_its_resource() -> None:
+    kind = device_classes_kind()
+    sound: Tree = {"metadata": {"name": "a"}, "spec": {"extendedResourceName": GPU}}
+    faulty: Tree = {"metadata": {"name": "a"}, "spec": {"extendedResourceName": 5}}
+    kind.listed(tuple(read_list(kind, sound).records), frozenset())
+    listing = read_list(kind, faulty)
+
+    change = kind.listed(tuple(listing.records), frozenset(listing.partial))
+
+    assert listing.partial == {"a"}
+    assert change == DeviceClassesListed(frozenset({GPU}))
+
+
+def test_a_device_class_of_which_nothing_decodes_in_a_list_keeps_its_resource() -> None:
+    table = DeviceClassTable()
+    table.listed((make_class("a", GPU), make_class("b", GPU)), frozenset())
+
+    kept = table.listed((), frozenset("a"))
+    never_seen = table.listed((), frozenset("c"))
+
+    assert kept == DeviceClassesListed(frozenset({GPU}))
+    assert never_seen == DeviceClassesListed(frozenset())
 
 
 def test_a_device_class_that_stops_decoding_keeps_its_resource() -> None:

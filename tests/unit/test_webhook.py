@@ -9,10 +9,11 @@ import pytest
 
 from cluster.cache import SnapshotCell
 from service.app import Collaborators, create_app
+from service.closing import ARRIVED_KEY
 from service.frame import MUTATE_PATH
 from service.health import Health
 from service.metrics import Metrics
-from service.runtime import build_verb_options
+from service.runtime import build_verb_options, deadline_seconds
 from service.settings import Settings
 from service.webhook import Webhook
 from tests.builders import make_node, make_snapshot
@@ -33,13 +34,32 @@ def build(
     options = build_verb_options(settings)
     health = Health(cell, dict, 180.0)
     app = create_app(
-        Collaborators(cell, lambda: options, webhook.resource, metrics, health)
+        Collaborators(
+            cell,
+            lambda: options,
+            webhook.resource,
+            metrics,
+            health,
+            deadline_seconds=deadline_seconds(settings),
+        )
     )
     return webhook, falcon.testing.TestClient(app), cell
 
 
 def review(client: falcon.testing.TestClient, **asked: str) -> dict[str, Any]:
     """Have a pod reviewed that asks for these resources; return the response."""
+    return send_review(client, asked, {})
+
+
+def review_late(client: falcon.testing.TestClient, **asked: str) -> dict[str, Any]:
+    """The same for a review that has waited since the machine started."""
+    return send_review(client, asked, {ARRIVED_KEY: 1e-9})
+
+
+def send_review(
+    client: falcon.testing.TestClient, asked: dict[str, str], environ: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the response to a review; `environ` goes into its WSGI environment."""
     container = {"name": "main", "resources": {"limits": asked, "requests": asked}}
     body = {
         "apiVersion": "admission.k8s.io/v1",
@@ -58,7 +78,7 @@ def review(client: falcon.testing.TestClient, **asked: str) -> dict[str, Any]:
             },
         },
     }
-    answer = client.simulate_post(MUTATE_PATH, json=body)
+    answer = client.simulate_post(MUTATE_PATH, json=body, extras=environ)
     assert answer.status_code == 200
     response: dict[str, Any] = answer.json["response"]
     assert response["uid"] == "u"
@@ -135,3 +155,35 @@ def test_a_fault_of_our_own_answers_the_review_as_the_policy_says(
     response = review(client, **{GPU: "1"})
 
     assert response["allowed"] is allowed
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [
+        pytest.param("Fail", False, id="closed"),
+        pytest.param("Ignore", True, id="open"),
+    ],
+)
+def test_a_review_that_has_waited_too_long_is_answered_as_the_policy_says(
+    policy: str, allowed: bool
+) -> None:
+    tree = {
+        "injection": {"failurePolicy": policy},
+        "fallback": {"chains": [[MIG, GPU]]},
+    }
+    _, client, _ = build(tree)
+
+    late = review_late(client, **{MIG: "1"})
+
+    assert late["allowed"] is allowed
+    assert "patch" not in late
+
+
+def test_a_late_review_holds_no_place() -> None:
+    _, client, _ = build({"fallback": {"chains": [[MIG, GPU]]}})
+    for _ in range(8):  # two times what the node has
+        review_late(client, **{MIG: "1"})
+
+    responses = [review(client, **{MIG: "1"}) for _ in range(4)]
+
+    assert all(operations(response) for response in responses)

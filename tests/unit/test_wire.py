@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 
 from cluster.decode import Fault
-from extender.answers import encode_filter_result, encode_priorities, quote_name
-from extender.wire import WireError, decode_args, decode_node, split_names_body
+from extender.answers import (
+    encode_filter_result,
+    encode_priorities,
+    encode_refusals,
+    join_kept,
+    quote_name,
+)
+from extender.wire import WireError, decode_args, decode_node
 from scoring.feasibility import REASONS, Verdict
 from tests.builders import make_node, make_pod
+
+POD = make_pod()
 
 
 def body_of(**keys: Any) -> bytes:
@@ -38,10 +46,10 @@ def test_names_are_read_in_their_order() -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        pytest.param({"Pod": {}, "NodeNames": ["a"]}, id="Nodes is absent"),
-        pytest.param({"pod": {}, "nodes": None, "nodenames": ["a"]}, id="lower case"),
-        pytest.param({"POD": {}, "NODENAMES": ["a"], "X": 1}, id="a key more"),
-        pytest.param({"Pod": {"x": [1]}, "NodeNames": ["a"]}, id="unknown pod keys"),
+        pytest.param({"Pod": POD, "NodeNames": ["a"]}, id="Nodes is absent"),
+        pytest.param({"pod": POD, "nodes": None, "nodenames": ["a"]}, id="lower case"),
+        pytest.param({"POD": POD, "NODENAMES": ["a"], "X": 1}, id="a key more"),
+        pytest.param({"Pod": POD | {"x": [1]}, "NodeNames": ["a"]}, id="odd pod keys"),
     ],
 )
 def test_legal_bodies_of_the_form_of_names(keys: dict[str, Any]) -> None:
@@ -55,7 +63,11 @@ def test_objects_keep_their_very_bytes_and_the_first_of_a_name_wins() -> None:
         b'{ "metadata":{"name":"a"}, "n": 1.0 }',
         b'{"metadata":{"name":"a"}}',
     )
-    body = b'{"Pod":{},"Nodes":{"items":[%b, %b]}}' % (first, second)
+    body = b'{"Pod":%b,"Nodes":{"items":[%b, %b]}}' % (
+        json.dumps(POD).encode(),
+        first,
+        second,
+    )
 
     args = decode_args(body)
 
@@ -65,13 +77,13 @@ def test_objects_keep_their_very_bytes_and_the_first_of_a_name_wins() -> None:
 
 
 def test_a_list_without_items_has_no_nodes() -> None:
-    args = decode_args(body_of(Pod={}, Nodes={"metadata": {}, "items": None}))
+    args = decode_args(body_of(Pod=POD, Nodes={"metadata": {}, "items": None}))
 
     assert (list(args.names), args.nodes) == ([], {})
 
 
 def test_an_error_holds_every_fault_with_its_path() -> None:
-    body = body_of(Pod={"spec": {"containers": [1, 2]}}, NodeNames=["a", 3])
+    body = body_of(Pod=POD | {"spec": {"containers": [1, 2]}}, NodeNames=["a", 3])
 
     with pytest.raises(WireError) as caught:
         decode_args(body)
@@ -102,6 +114,20 @@ def test_the_node_of_an_object_is_read() -> None:
     assert node.status.allocatable["nvidia.com/gpu"] == "4"
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param(b'"labels":{"x":"\xff"}', id="no UTF-8"),
+        pytest.param(b'"labels":' + b"[" * 50_000 + b"]" * 50_000, id="deep nesting"),
+    ],
+)
+def test_an_object_that_cannot_be_read_at_all_is_refused(rest: bytes) -> None:
+    with pytest.raises(WireError) as caught:
+        decode_node(msgspec.Raw(b'{"metadata":{"name":"a",%b}}' % rest), "a")
+
+    assert [fault.path for fault in caught.value.faults] == ["Nodes['a']"]
+
+
 def test_the_faults_of_an_object_name_the_node() -> None:
     raw = msgspec.Raw(b'{"metadata":{"name":"a","labels":1},"spec":[]}')
 
@@ -114,12 +140,82 @@ def test_the_faults_of_an_object_name_the_node() -> None:
     ]
 
 
-def test_a_body_of_names_is_split_into_its_parts() -> None:
-    body = b'{"Pod": {"a":1},"Nodes":null,"NodeNames": ["x"]}'
+@pytest.mark.parametrize(
+    ("change", "paths"),
+    [
+        pytest.param({"metadata": {"uid": "u"}}, ["Pod.metadata.name"], id="no name"),
+        pytest.param(
+            {"metadata": {"name": "p", "uid": ""}}, ["Pod.metadata.uid"], id="no UID"
+        ),
+        pytest.param({"spec": {}}, ["Pod.spec.containers"], id="no containers"),
+        pytest.param(
+            {"spec": {"containers": []}}, ["Pod.spec.containers"], id="none of them"
+        ),
+        pytest.param(
+            {"metadata": {"uid": 7}, "spec": []},
+            ["Pod.metadata.uid", "Pod.spec", "Pod.metadata.name"],
+            id="a fault is not told twice",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "separators",
+    [
+        pytest.param((",", ":"), id="written as kube-scheduler does"),
+        pytest.param((", ", ": "), id="with spaces"),
+    ],
+)
+def test_what_is_no_pod_of_an_api_server_is_refused(
+    change: dict[str, Any], paths: list[str], separators: tuple[str, str]
+) -> None:
+    body = json.dumps(
+        {"Pod": POD | change, "Nodes": None, "NodeNames": ["a"]}, separators=separators
+    )
 
-    assert split_names_body(body) == (b'{"a":1}', b'["x"]')
-    assert split_names_body(b'{"Pod":{},"Nodes":{"items":[]}}') is None
-    assert split_names_body(b"{") is None
+    with pytest.raises(WireError) as caught:
+        decode_args(body.encode())
+
+    assert [fault.path for fault in caught.value.faults] == paths
+
+
+HEAD = b'{"Pod":%b,"Nodes":null,' % json.dumps(POD).encode()
+OTHER_POD = json.dumps(make_pod(name="other")).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(HEAD + b'"NodeNames":["a"],"Pod":%b}' % OTHER_POD, id="the pod"),
+        pytest.param(
+            b'{"Pod":%b,' % OTHER_POD + HEAD[1:] + b'"NodeNames":["a"]}',
+            id="the pod at the beginning",
+        ),
+        pytest.param(HEAD + b'"NodeNames":["a"],"NodeNames":["b"]}', id="the names"),
+        pytest.param(HEAD + b'"NodeNames":["a"], "NodeNames":[]}', id="with a space"),
+        pytest.param(HEAD + b'"NodeNames":[],"Nodes":null}', id="the nodes"),
+        pytest.param(
+            b'{"Pod":{"a":1,"Nodes":null,"NodeNames":["a"]},"Pod":%b,"Nodes":null,'
+            b'"NodeNames":["a"]}' % OTHER_POD,
+            id="the pod, with something like names in it",
+        ),
+        pytest.param(
+            HEAD + b'"NodeNames":["a"],"\\u004eodeNames":["b"]}', id="an escaped key"
+        ),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(body: bytes) -> None:
+    with pytest.raises(WireError, match="wanted each key once"):
+        decode_args(body)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [b'["a]"]', b'["a"] ', b'["a","b"]', b"[]", b' ["a\\u005d"]', b'["]","],\\"[]"]'],
+)
+def test_names_are_the_same_whichever_way_a_body_takes(names: bytes) -> None:
+    args = decode_args(HEAD + b'"NodeNames":%b}' % names)
+
+    assert args.names == json.loads(names)
 
 
 # --- encoding ----------------------------------------------------------------
@@ -129,7 +225,8 @@ def test_every_verdict_goes_to_its_map_with_its_text() -> None:
     verdicts = np.array(list(Verdict), dtype=np.int64)
     names = quoted(*(verdict.name for verdict in Verdict))
 
-    answer = json.loads(encode_filter_result(names, verdicts, None))
+    kept, refused = join_kept([names[0]]), encode_refusals(names, verdicts)
+    answer = json.loads(encode_filter_result(kept, refused, has_objects=False))
 
     resolvable = {v.name: r.text for v, r in REASONS.items() if r.is_resolvable}
     unresolvable = {v.name: r.text for v, r in REASONS.items() if not r.is_resolvable}
@@ -150,6 +247,8 @@ def test_reasons_are_constant_texts() -> None:
         "GPUs are not ready",
         "Too few GPUs on the node",
         "GPU type does not match",
+        "GPU type unknown",
+        "Too little GPU memory",
         "Insufficient GPUs",
     ]
 
@@ -157,7 +256,8 @@ def test_reasons_are_constant_texts() -> None:
 def test_objects_are_joined_as_they_came() -> None:
     nodes = [msgspec.Raw(b'{"metadata": {"name":"a"} }'), msgspec.Raw(b'{"x":1}')]
 
-    answer = encode_filter_result(quoted("a", "b"), np.array([0, 2]), nodes)
+    refused = encode_refusals(quoted("a", "b"), np.array([0, 2]))
+    answer = encode_filter_result(join_kept(nodes[:1]), refused, has_objects=True)
 
     assert answer == (
         b'{"Nodes":{"metadata":{},"items":[{"metadata": {"name":"a"} }]},'

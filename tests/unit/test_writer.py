@@ -4,11 +4,13 @@ import pytest
 
 from cluster.cache import SnapshotCell
 from cluster.changes import Change, NodeSeen, NodesListed, PodSeen, PodsListed
+from cluster.failures import FailureLimits, Failures
 from cluster.ledger import Ledger
 from cluster.writer import LedgerWriter
 from scoring.snapshot import Snapshot
 from tests.builders import GPU, make_node, make_node_record, make_pod, make_pod_record
 
+DEADLINE_SECONDS = 10.0
 NODE = make_node_record(make_node(gpus=8))
 LISTED: tuple[Change, ...] = (NodesListed((NODE,)), PodsListed(()))
 # No record at all: a mistake of our own that no decoder makes.
@@ -101,6 +103,29 @@ def test_what_was_submitted_before_the_stop_is_applied() -> None:
 
     assert harness.cell.current().free(GPU).tolist() == [0]
     assert not harness.writer._thread.is_alive()
+
+
+def test_a_node_is_sound_again_without_any_change() -> None:
+    """The writer wakes by itself when the time of a failing node is over."""
+    harness = Harness()
+    span = 0.05
+    ledger = Ledger((), Failures(FailureLimits(owners=1, seconds=span)))
+    harness.writer = LedgerWriter(ledger, harness.cell, harness._count_error)
+    failed = make_pod(
+        gpus=1,
+        node_name="node-1",
+        phase="Failed",
+        status={"reason": "UnexpectedAdmissionError"},
+    )
+    harness.writer.submit(*LISTED, PodSeen(make_pod_record(failed)))
+    harness.writer.start()
+
+    assert harness.cell.wait_newer(1, DEADLINE_SECONDS)
+    harness.writer.stop()
+    assert [snapshot.failing.tolist() for snapshot in harness.cell.published] == [
+        [True],
+        [False],
+    ]
 
 
 def test_a_stop_without_changes_publishes_nothing() -> None:

@@ -99,9 +99,9 @@ def api_server(binary: Path, ports: Ports, files: ApiServerFiles) -> list[str]:
 
 
 def scheduler(
-    binary: Path, port: int, config: Path, pair: ServingPair, verbosity: int
+    binary: Path, port: int, config: Path, pair: ServingPair, *flags: str
 ) -> list[str]:
-    """Return the command of kube-scheduler."""
+    """Return the command of kube-scheduler, with more flags at its end."""
     return [
         str(binary),
         f"--config={config}",
@@ -109,7 +109,7 @@ def scheduler(
         f"--secure-port={port}",
         *_serving(pair),
         f"--authorization-always-allow-paths={HEALTH_PATHS}",
-        f"--v={verbosity}",
+        *flags,
     ]
 
 

@@ -111,6 +111,7 @@ class ControlPlane:
         name: str = "kube-scheduler",
         port: int | None = None,
         verbosity: int = 2,
+        flags: Sequence[str] = (),
         wait: bool = True,
     ) -> ManagedProcess:
         """Start kube-scheduler with a configuration, its connection filled in.
@@ -124,8 +125,9 @@ class ControlPlane:
         )
         path = scheduler_config.write(config, self.folder / f"{name}.yaml")
         port = port or free_port()
+        binary = self._binaries["kube-scheduler"]
         command = commands.scheduler(
-            self._binaries["kube-scheduler"], port, path, self._pair, verbosity
+            binary, port, path, self._pair, f"--v={verbosity}", *flags
         )
         return self._add_process(name, command, port, wait=wait)
 

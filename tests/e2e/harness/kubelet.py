@@ -12,7 +12,8 @@ from tests.e2e.harness.watching import WatchStream
 RETRY_SECONDS: Final = 0.1
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
-# pod -> the phase that it should have now; its present one leaves it alone
+# pod -> the phase that it should have now, with a reason after a slash if there is one;
+# its present phase leaves it alone
 PhaseRule = Callable[[JsonObject], str]
 
 
@@ -96,9 +97,15 @@ class KubeletStandIn:
             if "deletionTimestamp" in pod["metadata"]:
                 complete_deletion(self._client, name, namespace=namespace)
                 return
-            phase = self._rule(pod)
+            phase, _, reason = self._rule(pod).partition("/")
             if phase != pod["status"].get("phase"):
-                set_phase(self._client, name, phase, namespace=namespace)
+                set_phase(
+                    self._client,
+                    name,
+                    phase,
+                    namespace=namespace,
+                    reason=reason or None,
+                )
         except ApiError as error:
             # The pod may be gone, or another one of its name be there, by now.
             if error.reason not in {"NotFound", "Conflict"}:

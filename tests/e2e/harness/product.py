@@ -5,7 +5,7 @@ import http.client
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
@@ -107,9 +107,17 @@ class Product:
         service.process.wait_ready()
         scheduler.wait_ready()
 
-    def start_scheduler(self, *, wait: bool = True) -> ManagedProcess:
-        """Start kube-scheduler as `gpu-extender scheduler-config` wants it."""
-        self._scheduler = self.plane.start_scheduler(self.scheduler_config(), wait=wait)
+    def start_scheduler(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        flags: Sequence[str] = (),
+        wait: bool = True,
+    ) -> ManagedProcess:
+        """Start kube-scheduler, by default as `gpu-extender scheduler-config` says."""
+        self._scheduler = self.plane.start_scheduler(
+            config or self.scheduler_config(), flags=flags, wait=wait
+        )
         return self._scheduler
 
     def scheduler_log(self) -> str:
@@ -258,7 +266,8 @@ class Product:
     def _check_scheduler_log(self) -> None:
         if self._scheduler is not None:
             log = self._scheduler.log_text(self._scheduler_log_checked)
-            assert extender_error_lines(log, self.url) == ()
+            lines = extender_error_lines(log, self.url)
+            assert not lines, "\n".join(lines)
 
     def _settings(
         self, kubeconfig: Path, more: Mapping[str, Mapping[str, Any]]

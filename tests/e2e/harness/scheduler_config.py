@@ -39,6 +39,18 @@ def fill_in(
     return config
 
 
+def with_extender(text: str, **fields: Any) -> JsonObject:
+    """Return a configuration from YAML with fields of its one extender replaced.
+
+    A field whose value is None is left out.
+    """
+    config: JsonObject = yaml.safe_load(text)
+    (extender,) = config["extenders"]
+    changed = {**extender, **fields}
+    kept = {key: value for key, value in changed.items() if value is not None}
+    return {**config, "extenders": [kept]}
+
+
 def write(config: Mapping[str, Any], path: Path) -> Path:
     """Write a configuration for `kube-scheduler --config`."""
     path.write_text(yaml.safe_dump(dict(config), sort_keys=False))

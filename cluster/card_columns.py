@@ -1,0 +1,52 @@
+"""What cards nodes have, and how many pods use them: a snapshot in the making."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from scoring.cards import NodeCards
+from scoring.snapshot import CardColumns, Int64Array
+
+
+@dataclass(slots=True)
+class CardTable:
+    """Arrays in the making; shapes as in `CardColumns`.
+
+    Attributes
+    ----------
+    code_of : dict
+        kind of cards -> its code, in the order of the codes
+    """
+
+    code_of: dict[NodeCards, int]
+    codes: Int64Array
+    tenants: Int64Array
+    exclusive: Int64Array
+
+    @classmethod
+    def fresh(cls, nodes: int) -> Self:
+        """Return columns of nodes of which nothing is known."""
+        return cls({}, *(np.zeros(nodes, dtype=np.int64) for _ in range(3)))
+
+    @classmethod
+    def upon(cls, last: CardColumns) -> Self:
+        """Return a copy of the columns of a snapshot."""
+        return cls(
+            {kind: code for code, kind in enumerate(last.kinds)},
+            last.codes.copy(),
+            last.tenants.copy(),
+            last.exclusive.copy(),
+        )
+
+    def write(self, column: int, cards: NodeCards, tenants: tuple[int, int]) -> None:
+        """Write what a node has; `tenants` are its GPU pods, and the exclusive ones."""
+        self.codes[column] = self.code_of.setdefault(cards, len(self.code_of))
+        self.tenants[column], self.exclusive[column] = tenants
+
+    def publish(self) -> CardColumns:
+        """Return the columns, read-only from now on."""
+        for array in (self.codes, self.tenants, self.exclusive):
+            array.setflags(write=False)
+        kinds = tuple(self.code_of)
+        return CardColumns(self.codes, kinds, self.tenants, self.exclusive)

@@ -1,0 +1,82 @@
+"""`Freshness`: a refusal waits for the next snapshot, once and briefly.
+
+Our watch and kube-scheduler's get the same event at about the same time. Where the
+event has the scheduler try a pod again, the call can arrive a few milliseconds before
+what it is about.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from scoring.snapshot import Snapshot
+
+# kube-scheduler places one pod at a time: with waits of 20 ms, a storm of pods that are
+# refused takes a tenth of its time at most, and five of our threads.
+WAITS_PER_SECOND: Final = 5.0
+MAX_SAVED_WAITS: Final = 5.0
+
+
+class NewerSnapshots(Protocol):
+    """Where snapshots are published; `SnapshotCell` is one."""
+
+    def current(self) -> Snapshot:
+        """Return the newest snapshot."""
+        ...
+
+    def wait_newer(self, generation: int, timeout_seconds: float) -> bool:
+        """Wait for a snapshot newer than `generation`; say whether there is one."""
+        ...
+
+
+class Freshness:
+    """Lets refusals wait for the next snapshot; any thread may call it.
+
+    Waits are few: `WAITS_PER_SECOND` on average, `MAX_SAVED_WAITS` at once. A refusal
+    beyond that stands as it is, and is mended by a wake-up.
+
+    Parameters
+    ----------
+    source : NewerSnapshots
+    wait_seconds : float
+        The longest wait; 0 for none.
+    monotonic : callable
+    """
+
+    def __init__(
+        self,
+        source: NewerSnapshots,
+        wait_seconds: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._wait_seconds = wait_seconds
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._saved = MAX_SAVED_WAITS
+        self._saved_at = monotonic()
+
+    def look_again(self, seen: Snapshot) -> Snapshot | None:
+        """Return a newer snapshot than the one `seen`, None if none comes in time."""
+        if not self._wait_seconds:
+            return None
+        # One that is there already costs no wait.
+        if not self._source.wait_newer(seen.generation, 0.0) and not (
+            self._may_wait()
+            and self._source.wait_newer(seen.generation, self._wait_seconds)
+        ):
+            return None
+        return self._source.current()
+
+    def _may_wait(self) -> bool:
+        """Take one wait from what is saved, if there is one."""
+        with self._lock:
+            now = self._monotonic()
+            gained = (now - self._saved_at) * WAITS_PER_SECOND
+            self._saved = min(self._saved + gained, MAX_SAVED_WAITS)
+            self._saved_at = now
+            if self._saved < 1.0:
+                return False
+            self._saved -= 1.0
+            return True

@@ -1,0 +1,206 @@
+"""`Question`: what a filter or prioritize call asks, looked up in one snapshot."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+
+from cluster.changes import NodesListed, PodsListed
+from cluster.decode import Fault, RecordBuilder
+from cluster.identity import pod_key
+from cluster.ledger import Ledger
+from cluster.objects import NodeRecord, Pod
+from extender import answers, wire
+from extender.standing import Arrays, Standings
+from scoring.candidates import (
+    Ask,
+    Candidates,
+    LabelKeys,
+    primary_resource,
+)
+from scoring.demand import NO_DEMAND
+from scoring.feasibility import counted_as_full, judge
+from scoring.normalization import Scale
+from scoring.objects import Request
+from scoring.policy import PROFILES, score_terms
+from scoring.snapshot import (
+    BytesArray,
+    Float64Array,
+    IndexArray,
+    Snapshot,
+    find_columns,
+    has_repeats,
+)
+from scoring.strategies import ScoreOptions, type_tiers
+
+
+@dataclass(frozen=True, slots=True)
+class VerbOptions:
+    """What the settings say of the verbs.
+
+    Attributes
+    ----------
+    builder : RecordBuilder
+        Reads pods and template nodes as the cache does.
+    label_keys : LabelKeys
+    is_enforcing : bool
+        ``counts: enforce``; otherwise kube-scheduler's own count is trusted.
+    profile : str
+        A key of `scoring.policy.PROFILES`.
+    weights : mapping
+        term name -> weight in hundredths
+    score_options : ScoreOptions
+    scale : Scale
+        How totals become priorities.
+    shortlist : int
+        How many feasible nodes a filter call answers at most; 0 for all.
+    is_type_order_strict : bool
+        Whether a node of an earlier type in the pod's list precedes all of later ones.
+    verdicts, totals : Standings
+        What has been computed of all nodes with these options.
+    """
+
+    builder: RecordBuilder
+    label_keys: LabelKeys
+    is_enforcing: bool
+    profile: str
+    weights: Mapping[str, int]
+    score_options: ScoreOptions
+    scale: Scale
+    shortlist: int = 0
+    is_type_order_strict: bool = True
+    verdicts: Standings = field(init=False, compare=False, repr=False)
+    totals: Standings = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, compute in (("verdicts", self.judge), ("totals", self.total_up)):
+            object.__setattr__(self, name, Standings(compute, self.label_keys))
+
+    def judge(self, candidates: Candidates, ask: Ask) -> Arrays:
+        """Return verdicts, and where our own count disagrees, shape (C,)."""
+        result = judge(candidates, ask, is_enforcing=self.is_enforcing)
+        return result.verdicts, result.disagreeing
+
+    def score_terms(self, candidates: Candidates, ask: Ask) -> dict[str, Float64Array]:
+        """Return each weighted term, float64 of shape (C,)."""
+        if not self.is_enforcing:
+            candidates = counted_as_full(candidates, ask)
+        return score_terms(candidates, ask, self.score_options, self.weights)
+
+    def total_up(self, candidates: Candidates, ask: Ask) -> Arrays:
+        """Return the profile's totals, who takes part, and tiers if they matter."""
+        terms = self.score_terms(candidates, ask)
+        totals = PROFILES[self.profile].combine(terms, self.weights)
+        taking_part = candidates.known & ~candidates.failing
+        if self.is_type_order_strict and len(ask.demand.types) > 1:
+            return totals, taking_part, type_tiers(candidates, ask)
+        return totals, taking_part
+
+
+def read_ask(pod: Pod, options: VerbOptions) -> Ask:
+    """Return what `pod` asks of a node; raise `wire.WireError` with all faults."""
+    faults: list[Fault] = []
+    scope = options.builder.scope
+    held, is_managed = options.builder.held_by(pod, faults)
+    request: Request = ()
+    if is_managed:
+        request = tuple(pair for pair in held if options.builder.is_managed(pair[0]))
+    demand = options.builder.demand_of(pod, faults) if request else NO_DEMAND
+    if faults:
+        raise wire.WireError(
+            [Fault(f"Pod.{fault.path}", fault.message) for fault in faults]
+        )
+    selector = pod.spec.node_selector or {}
+    return Ask(
+        uid=pod_key(pod),
+        request=request,
+        primary=primary_resource(request, scope),
+        accelerator=selector.get(options.label_keys.accelerator),
+        nominated_node=pod.status.nominated_node_name,
+        demand=demand,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """One call, with all that its answer is computed from.
+
+    Attributes
+    ----------
+    ask : Ask
+    names : sequence of str, length C
+        Each once, in the order of the request.
+    columns : index array, shape (C,)
+        Column of each node in the snapshot, -1 where it is not there.
+    snapshot : Snapshot
+    templates : Snapshot or None
+        The nodes that only the request knows, if it has their objects.
+    has_unknown : bool
+        Whether the cache lacks a candidate.
+    """
+
+    ask: Ask
+    names: Sequence[str]
+    columns: IndexArray
+    snapshot: Snapshot
+    templates: Snapshot | None = None
+    has_unknown: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        lowest = np.minimum.reduce(self.columns) if len(self.columns) else 0
+        object.__setattr__(self, "has_unknown", bool(lowest < 0))
+
+    def quoted(self) -> BytesArray:
+        """Return the names as JSON strings, object array of shape (C,)."""
+        if not self.has_unknown and len(self.columns):
+            return self.snapshot.nodes.quoted.take(self.columns)
+        quoted = np.empty(len(self.names), dtype=object)
+        quoted[:] = [answers.quote_name(name) for name in self.names]
+        return quoted
+
+
+def pose(args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions) -> Question:
+    """Look the call's candidates up in `snapshot`."""
+    ask = read_ask(args.pod, options)
+    names = args.names
+    columns = find_columns(snapshot, names)
+    question = Question(ask, names, columns, snapshot)
+    known = None if question.has_unknown else columns
+    if has_repeats(names, known, len(snapshot.nodes.names)):
+        names = tuple(dict.fromkeys(names))
+        columns = find_columns(snapshot, names)
+        question = Question(ask, names, columns, snapshot)
+    if args.nodes is None or not ask.request or not question.has_unknown:
+        return question
+    absent = {
+        name: args.nodes[name]
+        for name, column in zip(names, columns.tolist(), strict=True)
+        if column < 0
+    }
+    return replace(question, templates=_template_snapshot(absent, snapshot, options))
+
+
+def _template_snapshot(
+    absent: Mapping[str, msgspec.Raw], snapshot: Snapshot, options: VerbOptions
+) -> Snapshot:
+    """Return a snapshot of nodes that only the request knows, all of them empty."""
+    faults: list[Fault] = []
+    records: list[NodeRecord] = []
+    for name, raw in absent.items():
+        try:
+            node = wire.decode_node(raw, name)
+        except wire.WireError as error:
+            faults += error.faults
+            continue
+        record, found = options.builder.node_record(node)
+        faults += [Fault(f"Nodes[{name!r}].{f.path}", f.message) for f in found]
+        records.append(record)
+    if faults:
+        raise wire.WireError(faults)
+    ledger = Ledger((options.label_keys.accelerator, options.label_keys.interconnect))
+    ledger.apply(NodesListed(tuple(records)))
+    ledger.apply(PodsListed(()))
+    return replace(
+        ledger.build(), device_class_resources=snapshot.device_class_resources
+    )

@@ -1,0 +1,157 @@
+"""A pod's annotations to its `Demand`, with every fault."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from scoring.demand import NO_DEMAND, Demand, Link
+from scoring.gpu_models import normal_name
+from scoring.resources import QuantityError, parse_quantity, shorten
+
+MAX_TYPES: Final = 64
+# Less is a number whose unit was left out.
+MIN_MEMORY: Final = 2**20
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+()/ -]*", re.ASCII)
+_LINKS: Final[Mapping[str, Link]] = {"required": "required", "preferred": "preferred"}
+
+
+class DemandError(ValueError):
+    """Annotations that cannot be read.
+
+    Attributes
+    ----------
+    faults : tuple of (str, str)
+        Annotation name, and what was wanted and received.
+    """
+
+    def __init__(self, faults: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{name}: {fault}" for name, fault in faults))
+        self.faults = tuple(faults)
+
+
+@dataclass(frozen=True, slots=True)
+class DemandAnnotations:
+    """Which annotations of a pod say what it wants of the cards.
+
+    Attributes
+    ----------
+    gpu_type, min_memory, sharing, exclusive, linked : str
+        Names of annotations.
+    rule_key : str
+        Annotation whose value is the key of an injection rule, and may be the name of
+        a model, too; empty to take no notice of it.
+    is_rule_key_filter : bool
+        Whether a rule key that is the name of a model refuses nodes of other models.
+    """
+
+    gpu_type: str = "gpu-extender.io/gpu-type"
+    min_memory: str = "gpu-extender.io/min-gpu-memory"
+    sharing: str = "gpu-extender.io/sharing"
+    exclusive: str = "gpu-extender.io/exclusive"
+    linked: str = "gpu-extender.io/linked"
+    rule_key: str = "task.bkbcs.tencent.com/gpu-type"
+    is_rule_key_filter: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All annotations that are read."""
+        own = (self.gpu_type, self.min_memory, self.sharing)
+        return (*own, self.exclusive, self.linked, self.rule_key)
+
+    def parse(
+        self, annotations: Mapping[str, str], is_model: Callable[[str], bool]
+    ) -> Demand:
+        """Return what a pod with these annotations wants.
+
+        Parameters
+        ----------
+        annotations : mapping of str to str
+        is_model : callable
+            Says whether a rule key names a model or family.
+
+        Returns
+        -------
+        Demand
+
+        Raises
+        ------
+        DemandError
+            With every fault.
+        """
+        faults: list[tuple[str, str]] = []
+        demand = NO_DEMAND
+        for name, take in (
+            (self.gpu_type, _take_types),
+            (self.min_memory, _take_memory),
+            (self.sharing, _take_sharing),
+            (self.exclusive, _take_exclusive),
+            (self.linked, _take_linked),
+        ):
+            if name in annotations:
+                try:
+                    demand = take(demand, annotations[name])
+                except ValueError as error:
+                    faults.append((name, f"{error}, got {shorten(annotations[name])}"))
+        if faults:
+            raise DemandError(faults)
+        key = annotations.get(self.rule_key, "")
+        if key and is_model(key) and not demand.types:
+            if self.is_rule_key_filter:
+                return replace(demand, types=(key.strip(),))
+            return replace(demand, preferred=(key.strip(),))
+        return demand
+
+
+def _take_types(demand: Demand, text: str) -> Demand:
+    """Take names in their order, each once; those after a ``!`` are excluded."""
+    accepted: dict[str, str] = {}  # normal form -> as written
+    excluded: dict[str, str] = {}
+    entries = text.split(",")
+    if len(entries) > MAX_TYPES:
+        raise ValueError(f"wanted at most {MAX_TYPES} types")
+    for entry in entries:
+        name = entry.strip()
+        names = accepted
+        if name.startswith("!"):
+            name, names = name[1:].strip(), excluded
+        if not _NAME.fullmatch(name) or not normal_name(name):
+            raise ValueError(
+                "wanted names of GPU models or families, such as 'H100, A100-80GB, !L4'"
+            )
+        names.setdefault(normal_name(name), name)
+    both = accepted.keys() & excluded.keys()
+    if both:
+        raise ValueError(f"wanted {min(both)!r} accepted or excluded, not both")
+    return replace(
+        demand, types=tuple(accepted.values()), excluded=tuple(excluded.values())
+    )
+
+
+def _take_memory(demand: Demand, text: str) -> Demand:
+    try:
+        amount = parse_quantity(text.strip())
+    except QuantityError as error:
+        raise ValueError("wanted an amount of memory, such as '40Gi'") from error
+    if amount < MIN_MEMORY:
+        raise ValueError("wanted an amount of memory from 1Mi, such as '40Gi'")
+    return replace(demand, min_memory=amount)
+
+
+def _take_sharing(demand: Demand, text: str) -> Demand:
+    if text != "allowed":
+        raise ValueError("wanted 'allowed'")
+    return replace(demand, is_sharing_allowed=True)
+
+
+def _take_exclusive(demand: Demand, text: str) -> Demand:
+    if text not in {"true", "false"}:
+        raise ValueError("wanted 'true' or 'false'")
+    return replace(demand, is_exclusive=text == "true")
+
+
+def _take_linked(demand: Demand, text: str) -> Demand:
+    if text not in _LINKS:
+        raise ValueError("wanted 'required' or 'preferred'")
+    return replace(demand, linked=_LINKS[text])

@@ -1,0 +1,242 @@
+"""The alias table: GPU models, and which models a name stands for."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+GIB: Final = 2**30
+Models: TypeAlias = frozenset[str]
+
+_DROPPED: Final = re.compile(r"[^A-Za-z0-9._\s-]")
+_JOINED: Final = re.compile(r"[\s_-]+")
+_VENDOR_PREFIX: Final = "nvidia-"
+
+
+@lru_cache(maxsize=4096)
+def normal_name(text: str) -> str:
+    """Return the form in which names of models are compared, whole.
+
+    Small letters; characters that no label holds are dropped; each run of blanks,
+    underscores and dashes is one dash; a leading ``NVIDIA-`` is dropped, since older
+    drivers do not write it.
+
+    >>> normal_name("NVIDIA A100-SXM4-80GB"), normal_name("A100-SXM4-80GB")
+    ('a100-sxm4-80gb', 'a100-sxm4-80gb')
+    """
+    kept = _JOINED.sub("-", _DROPPED.sub("", text)).strip("-").lower()
+    return kept.removeprefix(_VENDOR_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class MigProfile:
+    """One way to cut instances from a card.
+
+    Attributes
+    ----------
+    name : str
+        As ``nvidia-smi`` writes it, such as ``1g.10gb+me``.
+    compute_slices, memory_slices : int
+    at_most : int
+        Instances of it on one card.
+    starts : tuple of int
+        Memory slices at which one may begin.
+    """
+
+    name: str
+    compute_slices: int
+    memory_slices: int
+    at_most: int
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuModel:
+    """What is known of one model.
+
+    Attributes
+    ----------
+    name : str
+        The canonical one.
+    memory : int
+        Nominal size of one card in bytes.
+    families : tuple of str
+        Wider names that take it in.
+    vendor : str
+    links : str
+        Name of the way in which several cards of a node are linked; empty if unknown.
+    mig : tuple of MigProfile
+        Empty for a card that cannot be cut.
+    names : tuple of str
+        All other names.
+    """
+
+    name: str
+    memory: int
+    families: tuple[str, ...] = ()
+    vendor: str = "nvidia"
+    links: str = ""
+    mig: tuple[MigProfile, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NameLists:
+    """Names beside those that the models bring along.
+
+    Attributes
+    ----------
+    aliases : mapping
+        model or family -> more names of it
+    label_names : mapping
+        label key -> name -> the model or family that it means under that label
+    no_model : tuple of str
+        Names that say no more than that there is a GPU.
+    """
+
+    aliases: Mapping[str, Sequence[str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    label_names: Mapping[str, Mapping[str, str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    no_model: tuple[str, ...] = ()
+
+
+class GpuTableError(ValueError):
+    """An alias table in which names are shared or mean nothing.
+
+    Attributes
+    ----------
+    faults : tuple of str
+        All of them.
+    """
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = tuple(faults)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuTable:
+    """Which models a name stands for.
+
+    Attributes
+    ----------
+    models : mapping
+        canonical name -> model
+    names : mapping
+        normal form of a name -> the models that it stands for
+    label_names : mapping
+        label key -> the same, for names that mean something else under that label
+    no_model : frozenset of str
+        Normal forms of the names that stand for no model.
+    """
+
+    models: Mapping[str, GpuModel]
+    names: Mapping[str, Models]
+    label_names: Mapping[str, Mapping[str, Models]]
+    no_model: frozenset[str]
+
+    def find(self, name: str, label: str = "") -> Models:
+        """Return the models that `name` stands for; none if nobody knows it."""
+        normal = normal_name(name)
+        scoped = self.label_names.get(label, {}).get(normal)
+        return self.names.get(normal, frozenset()) if scoped is None else scoped
+
+    def synonyms(self, name: str) -> frozenset[str]:
+        """Return, in normal form, all names that stand for the same as `name`."""
+        normal = normal_name(name)
+        meant = self.names.get(normal)
+        same = (other for other, models in self.names.items() if models == meant)
+        return frozenset((normal, *same))
+
+    def names_around(self, models: Models) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the names that hold for all `models`, and those for some only."""
+        sure = frozenset(name for name, found in self.names.items() if models <= found)
+        some = frozenset(name for name, found in self.names.items() if models & found)
+        return sure, some - sure
+
+
+def build_table(models: Iterable[GpuModel], lists: NameLists) -> GpuTable:
+    """Return the table; raise `GpuTableError` with every fault."""
+    claims = _Claims()
+    known: dict[str, GpuModel] = {}
+    for model in models:
+        if model.name in known:
+            claims.faults.append(f"model {model.name!r} is defined twice")
+        known[model.name] = model
+    owners = _owners(known, claims.faults)
+    for name, meant in owners.items():
+        claims.add(name, name, meant)
+    for model in known.values():
+        for name in model.names:
+            claims.add(name, model.name, owners[model.name])
+    for owner, names in lists.aliases.items():
+        for name in names:
+            claims.add(name, owner, owners.get(owner))
+    label_names = {
+        label: _scoped(meanings, owners, claims.faults)
+        for label, meanings in lists.label_names.items()
+    }
+    no_model = frozenset(map(normal_name, lists.no_model))
+    claims.faults.extend(
+        f"name {name!r} of {claims.owner[name]} stands for no model"
+        for name in sorted(no_model & claims.meaning.keys())
+    )
+    if claims.faults:
+        raise GpuTableError(claims.faults)
+    return GpuTable(
+        MappingProxyType(known),
+        MappingProxyType(claims.meaning),
+        MappingProxyType(label_names),
+        no_model,
+    )
+
+
+def _owners(models: Mapping[str, GpuModel], faults: list[str]) -> dict[str, Models]:
+    """Return what each model and family stands for; add to `faults`."""
+    members: dict[str, set[str]] = {}
+    for model in models.values():
+        for family in model.families:
+            members.setdefault(family, set()).add(model.name)
+    owners = {name: frozenset({name}) for name in models}
+    for family, found in members.items():
+        if owners.setdefault(family, frozenset(found)) != found:
+            faults.append(f"name {family!r} is that of a model and of a family")
+    return owners
+
+
+def _scoped(
+    meanings: Mapping[str, str], owners: Mapping[str, Models], faults: list[str]
+) -> Mapping[str, Models]:
+    """Return what names mean under one label; add to `faults`."""
+    claims = _Claims(faults)
+    for name, owner in meanings.items():
+        claims.add(name, owner, owners.get(owner))
+    return MappingProxyType(claims.meaning)
+
+
+class _Claims:
+    """Who claims which name; collects a fault for each that two claim."""
+
+    def __init__(self, faults: list[str] | None = None) -> None:
+        self.faults: list[str] = [] if faults is None else faults
+        self.meaning: dict[str, Models] = {}
+        self.owner: dict[str, str] = {}
+
+    def add(self, name: str, owner: str, models: Models | None) -> None:
+        """Note that `name` means `models`; `owner` is told in a fault."""
+        normal = normal_name(name)
+        if models is None:
+            fault = f"name {name!r} is for {owner!r}, which is no model and no family"
+            self.faults.append(fault)
+        elif not normal:
+            self.faults.append(f"name {name!r} of {owner} has no letter or digit")
+        elif self.meaning.setdefault(normal, models) != models:
+            first = self.owner[normal]
+            self.faults.append(f"name {name!r} is shared by {first} and {owner}")
+        else:
+            self.owner.setdefault(normal, owner)

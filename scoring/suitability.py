@@ -1,0 +1,74 @@
+"""Whether the cards of a node are what a pod wants of them, and how well they are."""
+
+from enum import IntEnum
+
+from scoring.cards import NodeCards
+from scoring.demand import Demand
+from scoring.gpu_models import normal_name
+from scoring.objects import Request
+from scoring.resources import is_whole_card
+
+
+class Suitability(IntEnum):
+    """The checks in their order; the first that fails decides."""
+
+    SUITS = 0
+    WRONG_TYPE = 1
+    TYPE_UNKNOWN = 2
+    TOO_LITTLE_MEMORY = 3
+
+
+def suitability(cards: NodeCards, demand: Demand, request: Request) -> Suitability:
+    """Return the first check that `cards` fail.
+
+    Parameters
+    ----------
+    cards : NodeCards
+    demand : Demand
+    request : tuple of (str, int)
+        The managed part of the pod's request. Memory is that of one unit of each
+        resource in it: of a card, a share or a slice.
+
+    Returns
+    -------
+    Suitability
+        `TYPE_UNKNOWN` where the labels leave open what decides, be it type or memory.
+    """
+    if not demand.is_readable:
+        return Suitability.WRONG_TYPE
+    whole_cards = any(is_whole_card(resource) for resource, _ in request)
+    if whole_cards and demand.wants_whole_cards and not cards.is_whole:
+        return Suitability.WRONG_TYPE
+    of_type = _of_type(cards, demand)
+    if of_type is not Suitability.SUITS or not demand.min_memory:
+        return of_type
+    sizes = [cards.memory_of(resource) for resource, _ in request]
+    if any(size.high < demand.min_memory for size in sizes):
+        return Suitability.TOO_LITTLE_MEMORY
+    if any(size.low < demand.min_memory for size in sizes):
+        return Suitability.TYPE_UNKNOWN
+    return Suitability.SUITS
+
+
+def _of_type(cards: NodeCards, demand: Demand) -> Suitability:
+    """Return whether the type is accepted and not excluded; unknown is neither."""
+    excluded = frozenset(map(normal_name, demand.excluded))
+    if excluded & cards.names:
+        return Suitability.WRONG_TYPE
+    accepted = frozenset(map(normal_name, demand.types))
+    if (accepted or excluded) and not cards.names:
+        return Suitability.TYPE_UNKNOWN
+    if accepted and not accepted & cards.names:
+        is_open = bool(accepted & cards.possible_names)
+        return Suitability.TYPE_UNKNOWN if is_open else Suitability.WRONG_TYPE
+    if excluded & cards.possible_names:
+        return Suitability.TYPE_UNKNOWN
+    return Suitability.SUITS
+
+
+def choice_of(cards: NodeCards, names: tuple[str, ...]) -> int:
+    """Return the place in `names` of the first that holds; their number for none."""
+    return next(
+        (i for i, name in enumerate(names) if normal_name(name) in cards.names),
+        len(names),
+    )

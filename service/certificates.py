@@ -1,0 +1,133 @@
+"""Certificate and key as files: loaded, checked against the clock, never half."""
+
+import datetime as dt
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+
+
+class CertificateError(ValueError):
+    """A certificate and key that cannot be served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate with its key, ready to shake hands with.
+
+    Attributes
+    ----------
+    context : ssl.SSLContext
+    name : str
+        File name of the certificate.
+    starts_seconds, ends_seconds : float
+        When it is valid, in seconds since 1970.
+    """
+
+    context: ssl.SSLContext
+    name: str
+    starts_seconds: float
+    ends_seconds: float
+
+    def obstacles(self, now_seconds: float) -> list[str]:
+        """Return why no client would take it; empty if one might."""
+        if now_seconds >= self.ends_seconds:
+            return [f"certificate {self.name}: expired {_day(self.ends_seconds)}"]
+        if now_seconds < self.starts_seconds:
+            start = _day(self.starts_seconds)
+            return [f"certificate {self.name}: not valid before {start}"]
+        return []
+
+
+def load_pair(certificate: Path, key: Path) -> Pair:
+    """Return a fresh context for a pair of PEM files; raise `CertificateError`.
+
+    A live context is never given another pair: that races with handshakes, and a pair
+    that does not match would leave it dead.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+        # The first is the server's own; its issuers follow.
+        leaf = x509.load_pem_x509_certificates(certificate.read_bytes())[0]
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise CertificateError(
+            f"certificate {certificate.name}, key {key.name}: {error}"
+        ) from error
+    return Pair(
+        context,
+        certificate.name,
+        leaf.not_valid_before_utc.timestamp(),
+        leaf.not_valid_after_utc.timestamp(),
+    )
+
+
+def check_pair(certificate: Path, key: Path) -> None:
+    """Raise `CertificateError` for a pair that no client would take now."""
+    obstacles = load_pair(certificate, key).obstacles(time.time())
+    if obstacles:
+        raise CertificateError("; ".join(obstacles))
+
+
+class Certificate:
+    """The pair in use, and how a newer one replaces it.
+
+    One thread calls `load`; any may read.
+
+    Parameters
+    ----------
+    certificate, key : Path
+    clock : callable
+        Returns seconds since 1970: validity is a matter of the calendar.
+    """
+
+    def __init__(
+        self, certificate: Path, key: Path, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.files = (certificate, key)
+        self._clock = clock
+        self._pair = load_pair(certificate, key)
+        # When a pair that came too early becomes valid.
+        self._due_seconds: float | None = None
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What new connections shake hands with."""
+        return self._pair.context
+
+    @property
+    def ends_seconds(self) -> float:
+        """When the pair in use expires, in seconds since 1970."""
+        return self._pair.ends_seconds
+
+    def obstacles(self) -> list[str]:
+        """Return why no client would take the pair in use; empty if one might."""
+        return self._pair.obstacles(self._clock())
+
+    def is_due(self) -> bool:
+        """Say whether a pair that was refused as too early has become valid."""
+        return self._due_seconds is not None and self._clock() >= self._due_seconds
+
+    def load(self) -> None:
+        """Take what the files hold now; raise `CertificateError` and keep the old.
+
+        A pair that is not valid now never replaces one that is.
+        """
+        self._due_seconds = None
+        pair = load_pair(*self.files)
+        now = self._clock()
+        faults = pair.obstacles(now)
+        if faults and not self._pair.obstacles(now):
+            if now < pair.starts_seconds:
+                self._due_seconds = pair.starts_seconds
+            raise CertificateError("; ".join(faults))
+        self._pair = pair  # one assignment: handshakes see old or new
+
+
+def _day(seconds: float) -> str:
+    """Return a moment as text."""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat()

@@ -1,0 +1,111 @@
+"""``/explain``: why a pod goes where it goes, or nowhere."""
+
+from collections.abc import Callable
+from typing import Final
+
+import falcon
+import msgspec
+
+from cluster.cache import SnapshotSource
+from cluster.decode import Fault
+from extender.answered import AnsweredCalls
+from extender.explain import explain
+from extender.explanation_page import Page, build_page
+from extender.parts import DECODE_ERRORS, said
+from extender.question import VerbOptions
+from extender.subject import Subject, find_subject, read_subject
+from extender.verbs import UnderWay
+from extender.wire import WireError
+from scoring.snapshot import Snapshot
+
+EXPLAIN_PATH: Final = "/explain"
+DEFAULT_LIMIT: Final = 500
+# Writing a row takes about 0.1 ms, in which no verb computes.
+MAX_LIMIT: Final = 1000
+MAX_OFFSET: Final = 1_000_000
+
+
+class ExplainResource:
+    """``GET /explain?namespace=&pod=``, and ``POST`` with a Pod as body.
+
+    Query parameters of both: ``node`` (this one alone), ``limit``, ``offset``.
+
+    Parameters
+    ----------
+    source : SnapshotSource
+    options : callable
+        Returns what the settings say of the verbs at this moment.
+    answered : AnsweredCalls
+        What was last sent about each pod.
+    under_way : callable
+        Returns what is on its way to each node and not in the snapshot yet.
+    age_seconds : callable
+        Returns the time since the last contact with the cluster.
+    """
+
+    def __init__(
+        self,
+        source: SnapshotSource,
+        options: Callable[[], VerbOptions],
+        answered: AnsweredCalls,
+        under_way: Callable[[Snapshot], UnderWay],
+        age_seconds: Callable[[], float | None],
+    ) -> None:
+        self._source = source
+        self._options = options
+        self._answered = answered
+        self._under_way = under_way
+        self._age_seconds = age_seconds
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Explain a pod that the cache knows."""
+        given = {key: req.get_param(key) or "" for key in ("namespace", "pod")}
+        missing = [key for key, value in given.items() if not value]
+        if missing:
+            raise falcon.HTTPBadRequest(
+                description=f"wanted the parameters namespace and pod,"
+                f" got no {' and no '.join(missing)}"
+            )
+        snapshot, options = self._source.current(), self._options()
+        subject = find_subject(snapshot, given["namespace"], given["pod"], options)
+        if subject is None:
+            raise falcon.HTTPNotFound(
+                description=f"no pod {given['namespace']}/{given['pod']} among the"
+                " pending and bound pods that ask for a managed resource"
+            )
+        self._answer(req, resp, subject, snapshot, options)
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Explain the pod in the body."""
+        try:
+            tree = msgspec.json.decode(req.bounded_stream.read())
+        except DECODE_ERRORS as error:
+            raise WireError([Fault("body", said(error))]) from error
+        snapshot, options = self._source.current(), self._options()
+        subject = read_subject(tree, options)
+        self._answer(req, resp, subject, snapshot, options)
+
+    def _answer(
+        self,
+        req: falcon.Request,
+        resp: falcon.Response,
+        subject: Subject,
+        snapshot: Snapshot,
+        options: VerbOptions,
+    ) -> None:
+        """Answer with one page of the explanation."""
+        page = Page(
+            node=req.get_param("node", default=""),
+            offset=req.get_param_as_int(
+                "offset", min_value=0, max_value=MAX_OFFSET, default=0
+            ),
+            limit=req.get_param_as_int(
+                "limit", min_value=1, max_value=MAX_LIMIT, default=DEFAULT_LIMIT
+            ),
+        )
+        explanation = explain(subject, snapshot, options, self._under_way(snapshot))
+        last_answers = self._answered.of(subject.ask.uid)
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(
+            build_page(explanation, page, last_answers, self._age_seconds())
+        )

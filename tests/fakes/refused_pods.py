@@ -1,0 +1,123 @@
+"""Refused pods over a real ledger, and a clock that a test turns."""
+
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from cluster.changes import NodeGone, NodeSeen, PodGone, PodSeen
+from cluster.ledger import Ledger
+from extender.question import VerbOptions
+from extender.subject import ask_of_record
+from extender.wakeup import WakeUps
+from scoring.candidates import Ask
+from scoring.snapshot import Snapshot
+from service.runtime import build_verb_options
+from tests.builders import make_ledger, make_node_record, make_pod, make_pod_record
+from tests.extender_app import make_settings
+
+Tree: TypeAlias = dict[str, Any]
+TICK_SECONDS: Final = 0.05
+UNSCHEDULABLE: Final = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "lastTransitionTime": "2026-11-27T12:00:01Z",
+        }
+    ]
+}
+
+
+class RefusedPods:
+    """A cluster in which pods are refused and woken.
+
+    Attributes
+    ----------
+    now : float
+        Seconds.
+    woken : list of (float, str)
+        When each pod was woken, by name.
+    """
+
+    def __init__(self, *objects: Tree) -> None:
+        self.now = 0.0
+        self.woken: list[tuple[float, str]] = []
+        self.wake_ups = WakeUps()
+        self.options: VerbOptions = build_verb_options(make_settings())
+        self._ledger: Ledger = make_ledger()
+        self._names: dict[str, str] = {}
+        self.put(*objects)
+        self.snapshot: Snapshot = self._ledger.build()
+
+    def put(self, *objects: Tree) -> None:
+        """Create or change nodes and pods."""
+        for tree in objects:
+            if tree["kind"] == "Node":
+                self._ledger.apply(NodeSeen(make_node_record(tree)))
+            else:
+                record = make_pod_record(tree)
+                self._names[record.uid] = record.name
+                self._ledger.apply(PodSeen(record))
+        self.publish()
+
+    def remove(self, tree: Tree) -> None:
+        """Delete a node or pod."""
+        name = tree["metadata"]["name"]
+        uid = tree["metadata"]["uid"]
+        self._ledger.apply(NodeGone(name) if tree["kind"] == "Node" else PodGone(uid))
+        self.publish()
+
+    def publish(self) -> None:
+        """Show what was applied."""
+        if self._ledger.has_changes:
+            self.snapshot = self._ledger.build()
+
+    def refuse(
+        self,
+        tree: Tree | None = None,
+        *,
+        offered: int = 1,
+        generation: int | None = None,
+    ) -> None:
+        """Answer a pod's call with nothing, on the newest snapshot or an older one."""
+        self._answer(tree or make_pod(gpus=1), generation, offered, is_empty=True)
+
+    def accept(self, tree: Tree | None = None) -> None:
+        """Answer a pod's call with a node."""
+        self._answer(tree or make_pod(gpus=1), None, 1, is_empty=False)
+
+    def ask_of(self, tree: Tree, nominated_node: str = "") -> Ask:
+        """Return what a pod asks."""
+        ask = ask_of_record(make_pod_record(tree), self.options)
+        return replace(ask, nominated_node=nominated_node)
+
+    def use_new_settings(self) -> None:
+        """Put equal settings in the place of the present ones, as a reload does."""
+        self.options = build_verb_options(make_settings())
+
+    def _answer(
+        self, tree: Tree, generation: int | None, offered: int, *, is_empty: bool
+    ) -> None:
+        ask = self.ask_of(tree)
+        if generation is None:
+            generation = self.snapshot.generation
+        self.wake_ups.note(ask, generation, offered, is_empty=is_empty)
+
+    def wait(self, seconds: float) -> list[str]:
+        """Let time pass, and return the names of the pods that were woken in it."""
+        before = len(self.woken)
+        end = self.now + seconds
+        while self.now < end - TICK_SECONDS / 2:
+            self.tick()
+            self.now = round(self.now + TICK_SECONDS, 6)
+        return [name for _, name in self.woken[before:]]
+
+    def tick(self) -> str | None:
+        """Wake one pod, if one is due, and return its name."""
+        wake = self.wake_ups.next(self.snapshot, self.options, self.now)
+        if wake is None:
+            return None
+        assert self._names[wake.uid] == wake.name
+        self.wake_ups.woken(wake.uid, self.now)
+        self.woken.append((self.now, wake.name))
+        return wake.name

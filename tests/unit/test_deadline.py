@@ -1,0 +1,83 @@
+import json
+
+import pytest
+
+from extender.deadline import NO_DEADLINE, Deadline, DeadlineError
+from service.closing import ARRIVED_KEY
+from tests.builders import make_node, make_pod
+from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("now", "is_late"),
+    [
+        pytest.param(99.0, False, id="before"),
+        pytest.param(100.8, True, id="at the moment itself"),
+        pytest.param(102.0, True, id="after"),
+    ],
+)
+def test_a_check_fails_from_the_deadline_on(now: float, is_late: bool) -> None:
+    clock = Clock()
+    deadline = Deadline(100.8, clock)
+    clock.now = now
+
+    if is_late:
+        with pytest.raises(DeadlineError, match=r"deadline: passed \d+\.\d{3} s ago"):
+            deadline.check()
+    else:
+        deadline.check()
+
+
+def test_without_a_deadline_nothing_is_late() -> None:
+    NO_DEADLINE.check()
+
+
+# --- in the application ------------------------------------------------------
+
+LONG_AGO = {ARRIVED_KEY: 1e-9}  # of the monotonic clock: when the machine started
+
+
+@pytest.fixture
+def app() -> ExtenderApp:
+    """Return the application, with deadlines as a process has them."""
+    return ExtenderApp(
+        nodes=[make_node(name="a", gpus=1)],
+        deadline_seconds={"extender": 0.8, "webhook": 4.0},
+    )
+
+
+@pytest.mark.parametrize("path", [FILTER, PRIORITIZE])
+def test_a_call_that_has_waited_too_long_is_an_error_with_nothing_in_it(
+    app: ExtenderApp, path: str
+) -> None:
+    question = {"Pod": make_pod(gpus=1), "Nodes": None, "NodeNames": ["a"]}
+
+    late = app.client.simulate_post(
+        path, body=json.dumps(question).encode(), extras=LONG_AGO
+    )
+
+    assert (late.status_code, late.content) == (504, b"")
+    verb = path.rpartition("/")[2]
+    assert (
+        app.metrics.registry.get_sample_value(
+            "gpu_extender_requests_total", {"verb": verb, "outcome": "late"}
+        )
+        == 1
+    )
+    assert app.ask(path, make_pod(gpus=1), ["a"])
+
+
+def test_probes_have_no_deadline(app: ExtenderApp) -> None:
+    answer = app.client.simulate_get("/healthz", extras=LONG_AGO)
+
+    assert answer.status_code == 200
