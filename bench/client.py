@@ -10,6 +10,7 @@ import gc
 import socket
 import sys
 import time
+from itertools import chain
 from typing import Final, NamedTuple
 
 import msgspec
@@ -23,11 +24,17 @@ class Load(msgspec.Struct, frozen=True):
     """Calls of one size: in each round `pairs` of them, going through `bodies`.
 
     A body is that of the filter call. The prioritize call asks about what passed.
+
+    Attributes
+    ----------
+    ports : dict
+        server name -> where it listens; the same names for all loads of a plan.
     """
 
     names: int
     pairs: int
     bodies: list[bytes]
+    ports: dict[str, int] = {}
 
 
 class Call(NamedTuple):
@@ -38,9 +45,8 @@ class Call(NamedTuple):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to send where: server name -> port."""
+    """What to send, and how often."""
 
-    ports: dict[str, int]
     loads: list[Load]
     rounds: int
     warm_up_rounds: int
@@ -206,28 +212,32 @@ def time_round(
 
 def run(plan: Plan) -> Timings:
     """Carry out a plan. All servers are sent what the first one's answers call for."""
-    connections = {name: Connection(port) for name, port in plan.ports.items()}
+    order = list(plan.loads[0].ports)
+    connections = {
+        name: [Connection(load.ports[name]) for load in plan.loads] for name in order
+    }
     passing: list[list[list[str]]] = [[] for _ in plan.loads]
     prepared = {
         name: [
             prepare(connection, load, names)
-            for load, names in zip(plan.loads, passing, strict=True)
+            for connection, load, names in zip(
+                connections[name], plan.loads, passing, strict=True
+            )
         ]
-        for name, connection in connections.items()
+        for name in order
     }
     timings: dict[str, list[list[list[float]]]] = {
-        name: [[] for _ in plan.loads] for name in plan.ports
+        name: [[] for _ in plan.loads] for name in order
     }
-    order = list(plan.ports)
     for number in range(-plan.warm_up_rounds, plan.rounds):
         for position, load in enumerate(plan.loads):
             for name in order:
                 pairs = prepared[name][position]
-                taken = time_round(connections[name], pairs, load.pairs)
+                taken = time_round(connections[name][position], pairs, load.pairs)
                 if number >= 0:
                     timings[name][position].append(taken)
         order.reverse()  # each server goes first as often as the other
-    for connection in connections.values():
+    for connection in chain.from_iterable(connections.values()):
         connection.close()
     return Timings(timings)
 

@@ -5,9 +5,8 @@
 one line for each bar. `bench.crowd` does the same with many connections, and
 `bench.promise` on a large, busy cluster.
 
-One cluster of 10,000 nodes serves all sizes. That is the harder case for the small
-ones: 420 names are what kube-scheduler asks of 1,000 nodes, whose index would fit into
-a processor's cache.
+The clusters are those of which kube-scheduler asks so many names: 420 of 1,000 nodes by
+its defaults, and all of 1,000, 5,000 and 10,000 with ``percentageOfNodesToScore: 100``.
 """
 
 import json
@@ -15,6 +14,8 @@ import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +26,14 @@ from bench.crowd_client import CrowdTimings
 from bench.figures import Bar, Spread, paired_ratios, percentile_ms
 from bench.processes import BenchError, run_client, started
 
-NODES: Final = 10_000
+# names in a call -> nodes of the cluster
+NODES: Final = {420: 1000, 1000: 1000, 5000: 5000, 10_000: 10_000}
 # names in a call -> pairs in one round, so that all rounds take about as long
 PAIRS: Final = {420: 100, 1000: 70, 5000: 16, 10_000: 8}
 ROUNDS: Final = 40
 WARM_UP_ROUNDS: Final = 3
 BODIES: Final = 8
+CROWD_NODES: Final = 1000
 OURS, ECHO = "ours", "echo"
 
 # names in a call -> highest ratio of our median to the echo's
@@ -39,13 +42,18 @@ FEW, MOST = 1000, 10_000
 GROWTH_BAR: Final = 8.0
 
 
-def time_pairs(ports: dict[str, int]) -> Timings:
-    """Let the client carry out all rounds."""
+def time_pairs(ours: Mapping[int, int], echo: int) -> Timings:
+    """Let the client carry out all rounds; `ours` is nodes of the cluster -> port."""
     loads = [
-        Load(names, pairs, sampled_bodies(NODES, names, BODIES))
+        Load(
+            names,
+            pairs,
+            sampled_bodies(NODES[names], names, BODIES),
+            {OURS: ours[NODES[names]], ECHO: echo},
+        )
         for names, pairs in PAIRS.items()
     ]
-    plan = Plan(ports, loads, ROUNDS, WARM_UP_ROUNDS)
+    plan = Plan(loads, ROUNDS, WARM_UP_ROUNDS)
     return run_client("bench.client", plan, Timings)
 
 
@@ -64,12 +72,12 @@ def ratio(above: list[list[float]], below: list[list[float]]) -> Spread:
 def table(timings: Timings) -> str:
     """Return percentiles for each size, and ratios with their range."""
     title = (
-        f"filter + prioritize over HTTP, {NODES} nodes, {ROUNDS} rounds,"
+        f"filter + prioritize over HTTP, {ROUNDS} rounds,"
         f" load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
     )
     head = (
-        f"{'names':>6} {'pairs':>6} {'ours p50':>9} {'p99':>8} {'echo p50':>9}"
-        f" {'p99':>8}  ms   ratio of p50 [lowest to highest round]"
+        f"{'nodes':>6} {'names':>6} {'pairs':>6} {'ours p50':>9} {'p99':>8}"
+        f" {'echo p50':>9} {'p99':>8}  ms   ratio of p50 [lowest to highest round]"
     )
     lines = [title, "", head]
     for position, (names, pairs) in enumerate(PAIRS.items()):
@@ -78,7 +86,8 @@ def table(timings: Timings) -> str:
         all_ours = [pair for one in ours for pair in one]
         all_echo = [pair for one in echo for pair in one]
         lines.append(
-            f"{names:6} {pairs * ROUNDS:6} {percentile_ms(all_ours, 50):9.2f}"
+            f"{NODES[names]:6} {names:6} {pairs * ROUNDS:6}"
+            f" {percentile_ms(all_ours, 50):9.2f}"
             f" {percentile_ms(all_ours, 99):8.2f} {percentile_ms(all_echo, 50):9.2f}"
             f" {percentile_ms(all_echo, 99):8.2f}       {ratio(ours, echo).text()}"
         )
@@ -98,23 +107,32 @@ def bars(timings: Timings) -> list[Bar]:
     return [*found, Bar(f"names_growth_{FEW}_{MOST}", growth, GROWTH_BAR)]
 
 
-def measure(folder: Path) -> tuple[Timings, CrowdTimings]:
-    """Start the real process and the echo; time one caller and many."""
-    write_dump(folder / "cluster.json", NODES)
-    config = folder / "config.json"  # JSON is YAML, too
+def serve(nodes: int, folder: Path) -> AbstractContextManager[int]:
+    """Start the real process on a cluster of so many nodes; its port."""
+    write_dump(folder / f"cluster-{nodes}.json", nodes)
+    config = folder / f"config-{nodes}.json"  # JSON is YAML, too
     config.write_text(
         json.dumps(
             {
                 "server": {"port": 0, "drainSeconds": 0},
-                "cluster": {"source": "file", "files": ["cluster.json"]},
+                "cluster": {"source": "file", "files": [f"cluster-{nodes}.json"]},
             }
         )
     )
-    serve = ("serve", "--config", str(config))
-    with started("service", *serve, log=folder / "ours.log") as ours:
+    log = folder / f"ours-{nodes}.log"
+    return started("service", "serve", "--config", str(config), log=log)
+
+
+def measure(folder: Path) -> tuple[Timings, CrowdTimings]:
+    """Start the real processes and the echo; time one caller and many."""
+    with ExitStack() as stack:
+        ours = {
+            nodes: stack.enter_context(serve(nodes, folder))
+            for nodes in set(NODES.values())
+        }
         with started("bench.echo", log=folder / "echo.log") as echo:
-            pairs = time_pairs({OURS: ours, ECHO: echo})
-        return pairs, crowd.measure(ours, NODES)
+            pairs = time_pairs(ours, echo)
+        return pairs, crowd.measure(ours[CROWD_NODES], CROWD_NODES)
 
 
 def main() -> int:

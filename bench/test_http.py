@@ -36,9 +36,9 @@ def make_crowd(
 
 
 def test_each_server_is_asked_the_same_pairs(echo: int) -> None:
-    load = Load(30, 4, sampled_bodies(60, 30, 2))
+    load = Load(30, 4, sampled_bodies(60, 30, 2), {"ours": echo, "echo": echo})
 
-    timings = run_plan(Plan({"ours": echo, "echo": echo}, [load], 2, 1))
+    timings = run_plan(Plan([load], 2, 1))
 
     shape = [[len(one) for one in load] for load in timings.seconds["ours"]]
     assert shape == [[4, 4]]

@@ -5,6 +5,7 @@ from typing import Self
 
 import numpy as np
 
+from cluster.arrays import put
 from scoring.cards import NodeCards
 from scoring.snapshot import CardColumns, Int64Array
 
@@ -31,18 +32,20 @@ class CardTable:
 
     @classmethod
     def upon(cls, last: CardColumns) -> Self:
-        """Return a copy of the columns of a snapshot."""
+        """Return the columns of a snapshot; `write` copies what it changes."""
         return cls(
             {kind: code for code, kind in enumerate(last.kinds)},
-            last.codes.copy(),
-            last.tenants.copy(),
-            last.exclusive.copy(),
+            last.codes,
+            last.tenants,
+            last.exclusive,
         )
 
     def write(self, column: int, cards: NodeCards, tenants: tuple[int, int]) -> None:
         """Write what a node has; `tenants` are its GPU pods, and the exclusive ones."""
-        self.codes[column] = self.code_of.setdefault(cards, len(self.code_of))
-        self.tenants[column], self.exclusive[column] = tenants
+        code = self.code_of.setdefault(cards, len(self.code_of))
+        self.codes = put(self.codes, column, code)
+        self.tenants = put(self.tenants, column, tenants[0])
+        self.exclusive = put(self.exclusive, column, tenants[1])
 
     def publish(self) -> CardColumns:
         """Return the columns, read-only from now on."""

@@ -1,12 +1,13 @@
 """Arrays of a snapshot in the making: written column by column, then frozen."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 
+from cluster.arrays import put, put_column, writeable
 from cluster.card_columns import CardTable
 from cluster.objects import NodeRecord
 from scoring.resources import MAX_QUANTITY
@@ -47,21 +48,25 @@ class Columns:
 
     @classmethod
     def upon(cls, last: Snapshot) -> Self:
-        """Return a copy of the columns of a snapshot."""
+        """Return the columns of a snapshot; `write` copies what it changes.
+
+        PERF: most changes are bindings, which leave all but `requested` as it was;
+        ``bench.cache``
+        """
         return cls(
-            allocatable=last.allocatable.copy(),
-            requested=last.requested.copy(),
-            offered=last.offered.copy(),
-            schedulable=last.schedulable.copy(),
-            faulted=last.faulted.copy(),
-            failing=last.failing.copy(),
+            allocatable=last.allocatable,
+            requested=last.requested,
+            offered=last.offered,
+            schedulable=last.schedulable,
+            faulted=last.faulted,
+            failing=last.failing,
             changed_at=(
                 np.zeros(len(last.nodes.names), dtype=np.int64)
                 if last.changed_at is None
-                else last.changed_at.copy()
+                else last.changed_at
             ),
             cards=CardTable.upon(last.cards),
-            label_codes={key: col.codes.copy() for key, col in last.labels.items()},
+            label_codes={key: col.codes for key, col in last.labels.items()},
             code_of={key: dict(col.code_of) for key, col in last.labels.items()},
         )
 
@@ -85,25 +90,35 @@ class Columns:
         is_failing: bool,
     ) -> None:
         """Write all that is known of one node into its column."""
-        self.allocatable[:, column] = 0
-        self.requested[:, column] = 0
-        self.offered[:, column] = False
+        rows = len(self.allocatable)
+        allocatable = np.zeros(rows, dtype=np.int64)
+        offered = np.zeros(rows, dtype=np.bool_)
+        held = np.zeros(rows, dtype=np.int64)
         for name, _ in node.capacity:
-            self.offered[row_of[name], column] = True
+            offered[row_of[name]] = True
         for name, amount in node.allocatable:
-            self.offered[row_of[name], column] = True
-            self.allocatable[row_of[name], column] = amount
+            offered[row_of[name]] = True
+            allocatable[row_of[name]] = amount
         for name, amount in requested.items():
-            self.requested[row_of[name], column] = min(amount, MAX_QUANTITY)
-        self.schedulable[column] = node.is_ready and not node.is_cordoned
-        self.faulted[column] = node.is_faulted
-        self.failing[column] = is_failing
+            held[row_of[name]] = min(amount, MAX_QUANTITY)
+        self.allocatable = put_column(self.allocatable, column, allocatable)
+        self.offered = put_column(self.offered, column, offered)
+        self.requested = put_column(self.requested, column, held)
+        is_schedulable = node.is_ready and not node.is_cordoned
+        self.schedulable = put(self.schedulable, column, is_schedulable)
+        self.faulted = put(self.faulted, column, node.is_faulted)
+        self.failing = put(self.failing, column, is_failing)
         for key, codes in self.label_codes.items():
             value = node.labels.get(key)
             known = self.code_of[key]
-            codes[column] = (
-                0 if value is None else known.setdefault(value, len(known) + 1)
-            )
+            code = 0 if value is None else known.setdefault(value, len(known) + 1)
+            self.label_codes[key] = put(codes, column, code)
+
+    def mark(self, columns: Sequence[int], generation: int) -> None:
+        """Note in which generation some columns were written."""
+        if columns:
+            self.changed_at = writeable(self.changed_at)
+            self.changed_at[columns] = generation
 
     def freeze(self) -> None:
         """Make all arrays read-only: they are part of a snapshot from now on."""

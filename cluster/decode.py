@@ -38,6 +38,7 @@ TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 MAX_FAULTS: Final = 50
 # Texts of some hundred characters; a cluster has far fewer templates of pods.
 MAX_KNOWN_REQUESTS: Final = 8192
+MAX_KEY_LENGTH: Final = 4096  # or few pods with much in them would take it all
 
 _Object = TypeVar("_Object")
 
@@ -202,7 +203,7 @@ class RecordBuilder:
             shared(tuple(sorted((*request, (PODS, 1))))),
             any(self.is_managed(name) for name, _ in request),
         )
-        if len(faults) == sound:
+        if len(faults) == sound and len(key) <= MAX_KEY_LENGTH:
             if len(self._requests) >= MAX_KNOWN_REQUESTS:
                 self._requests.clear()
             self._requests[key] = known

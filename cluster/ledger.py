@@ -49,6 +49,9 @@ class Ledger:
         # node name -> resource -> requested; nodes not seen yet have theirs, too
         self._requested: dict[str, dict[str, int]] = {}
         self._pending: dict[str, PodRecord] = {}
+        # What a snapshot has of nodes and pending pods; None if it is to be made anew.
+        self._facts: tuple[NodeRecord, ...] | None = None
+        self._waiting: tuple[PodRecord, ...] | None = None
         self._shares = Shares()
         self._arrivals = Arrivals()
         self._departures = Departures()
@@ -139,14 +142,16 @@ class Ledger:
         previous = self._nodes.get(record.name)
         if previous is not None and (is_partial or previous == record):
             return
-        if previous is None or not _resources_of(record) <= self._rows.keys():
+        if previous is None or not record.mentioned() <= self._rows.keys():
             self._is_layout_stale = True
         self._nodes[record.name] = record
+        self._facts = None
         self._dirty.add(record.name)
         self._has_changes = True
 
     def _remove_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
+            self._facts = None
             self._failures.forget(name)
             self._is_layout_stale = True
             self._has_changes = True
@@ -197,6 +202,7 @@ class Ledger:
                 self._pending[record.uid] = record
             else:
                 self._pending.pop(record.uid, None)
+            self._waiting = None
             return
         held = self._requested.setdefault(record.node_name, {})
         for name, amount in record.request:
@@ -238,7 +244,7 @@ class Ledger:
         )
         resources = sorted(
             {name for held in self._requested.values() for name in held}.union(
-                *(_resources_of(node) for node in self._nodes.values())
+                *(node.mentioned() for node in self._nodes.values())
             )
         )
         columns = Columns.fresh(len(resources), len(names), self._label_keys)
@@ -266,8 +272,13 @@ class Ledger:
             )
             columns.cards.write(column, node.cards, self._shares.tenants_of(name))
         dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
-        columns.changed_at[dirty] = self._generation
+        columns.mark(dirty, self._generation)
         columns.freeze()
+        # PERF: tuples are made anew when they change; `bench.cache`
+        if self._facts is None:
+            self._facts = tuple(self._nodes.values())
+        if self._waiting is None:
+            self._waiting = tuple(self._pending.values())
         return Snapshot(
             generation=self._generation,
             nodes=index,
@@ -281,15 +292,10 @@ class Ledger:
             changed_at=columns.changed_at,
             labels=columns.labels(),
             cards=columns.cards.publish(),
-            facts=tuple(self._nodes.values()),
+            facts=self._facts,
             shares=self._shares.publish(),
-            pending=tuple(self._pending.values()),
+            pending=self._waiting,
             arrivals=self._arrivals.publish(),
             device_class_resources=self._device_class_resources,
             departed=self._departures.publish(),
         )
-
-
-def _resources_of(node: NodeRecord) -> set[str]:
-    """Return the names of the resources that a node mentions."""
-    return {name for name, _ in node.allocatable} | {name for name, _ in node.capacity}

@@ -229,6 +229,10 @@ class NodeRecord(msgspec.Struct, frozen=True):
     capacity: Request
     cards: NodeCards = NO_CARDS
 
+    def mentioned(self) -> set[str]:
+        """Return the names of the resources that the node has or had."""
+        return {name for name, _ in (*self.allocatable, *self.capacity)}
+
 
 class PodConstraints(msgspec.Struct, frozen=True):
     """Which nodes a pod may go to, by its own words."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,7 +10,7 @@ import numpy as np
 
 from extender.later import Later
 from scoring.feasibility import REASONS, shown_verdict
-from scoring.snapshot import BytesArray, Int64Array
+from scoring.snapshot import Int64Array
 
 MAX_PODS: Final = 1024
 MAX_BEST: Final = 5
@@ -111,7 +111,11 @@ class AnsweredCalls:
         )
 
     def note_prioritize(
-        self, pod_uid: str, generation: int, quoted: BytesArray, priorities: Int64Array
+        self,
+        pod_uid: str,
+        generation: int,
+        literals: Sequence[str],
+        priorities: Int64Array,
     ) -> None:
         """Note an answered prioritize call.
 
@@ -119,8 +123,8 @@ class AnsweredCalls:
         ----------
         pod_uid : str
         generation : int
-        quoted : object array of bytes, shape (C,)
-            The candidates' names as JSON strings.
+        literals : sequence of str, length C
+            The candidates' names as they stand between quotes in JSON.
         priorities : int64 array, shape (C,)
             As sent.
         """
@@ -129,7 +133,7 @@ class AnsweredCalls:
             pod_uid,
             self._clock(),
             generation,
-            quoted,
+            literals,
             priorities,
         )
 
@@ -138,7 +142,7 @@ class AnsweredCalls:
         pod_uid: str,
         at: float,
         generation: int,
-        quoted: BytesArray,
+        literals: Sequence[str],
         priorities: Int64Array,
     ) -> None:
         highest = int(priorities.max()) if len(priorities) else 0
@@ -150,7 +154,10 @@ class AnsweredCalls:
                 at=at,
                 generation=generation,
                 offered=len(priorities),
-                best=tuple(map(msgspec.Raw, quoted.take(places).tolist())),
+                best=tuple(
+                    msgspec.Raw(f'"{literals[place]}"'.encode())
+                    for place in places.tolist()
+                ),
                 best_score=highest,
             ),
         )

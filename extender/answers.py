@@ -1,31 +1,47 @@
-"""Answers to kube-scheduler, joined from the nodes' names as JSON strings."""
+"""Answers to kube-scheduler, joined from names as they stand between quotes in JSON.
 
-from collections.abc import Sequence
+PERF: the names of a request are at hand, in the cache of the processor too; strings of
+our own for each node would be fetched one by one; bench/http.py
+"""
+
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from scoring.feasibility import REASONS, Verdict, shown_verdict
-from scoring.snapshot import BytesArray, Int64Array
+from scoring.snapshot import Int64Array
 
 NAMES_HEAD: Final = b'{"Nodes":null,"NodeNames":'
-_RESOLVABLE_HEAD: Final = b',"FailedNodes":{'
-_UNRESOLVABLE_HEAD: Final = b'},"FailedAndUnresolvableNodes":{'
-_FILTER_TAIL: Final = b'},"Error":""}'
-NO_REFUSALS: Final = _RESOLVABLE_HEAD + _UNRESOLVABLE_HEAD + _FILTER_TAIL
-# verdict -> what follows the name of a refused node
-_JOINTS: Final[BytesArray] = np.empty(len(Verdict), dtype=object)
-# verdict -> whether the node goes into FailedNodes
-_IS_RESOLVABLE: Final = np.zeros(len(Verdict), dtype=np.bool_)
+_RESOLVABLE_HEAD: Final = ',"FailedNodes":{'
+_UNRESOLVABLE_HEAD: Final = '},"FailedAndUnresolvableNodes":{'
+_FILTER_TAIL: Final = '},"Error":""}'
+# verdict -> what follows the name of a refused node, and whether it is in FailedNodes
+_TAILS: Final = [""] * len(Verdict)
+_IS_RESOLVABLE: Final = [False] * len(Verdict)
 for _verdict, _reason in REASONS.items():
-    _JOINTS[_verdict] = b":" + msgspec.json.encode(_reason.text) + b","
+    _TAILS[_verdict] = f'":{msgspec.json.encode(_reason.text).decode()}'
     _IS_RESOLVABLE[_verdict] = _reason.is_resolvable
+NO_REFUSALS: Final = (_RESOLVABLE_HEAD + _UNRESOLVABLE_HEAD + _FILTER_TAIL).encode()
 
 
-def join_kept(fragments: Sequence[bytes | msgspec.Raw]) -> bytes:
-    """Return names or objects, each in JSON, as a list in JSON."""
-    return b"[" + b",".join(fragments) + b"]"
+def literal(name: str) -> str:
+    r"""Return a name as it stands between quotes in JSON.
+
+    >>> print(literal('a "b"'))
+    a \"b\"
+    """
+    return msgspec.json.encode(name)[1:-1].decode()
+
+
+def join_names(literals: Sequence[str]) -> bytes:
+    """Return names as a list in JSON."""
+    return ('["' + '","'.join(literals) + '"]').encode() if literals else b"[]"
+
+
+def join_objects(objects: Iterable[msgspec.Raw]) -> bytes:
+    """Return objects, each in JSON, as a list in JSON."""
+    return b"[" + b",".join(objects) + b"]"
 
 
 def encode_filter_result(kept: bytes, refused: bytes, *, has_objects: bool) -> bytes:
@@ -52,48 +68,36 @@ def encode_filter_result(kept: bytes, refused: bytes, *, has_objects: bool) -> b
     return head + refused
 
 
-def encode_refusals(quoted: BytesArray, verdicts: Int64Array) -> bytes:
+def encode_refusals(literals: Sequence[str], verdicts: Int64Array) -> bytes:
     """Return what follows the answered nodes in the answer to a filter call.
 
     Parameters
     ----------
-    quoted : object array of bytes, shape (C,)
-        The candidates' names as JSON strings.
+    literals : sequence of str, length C
+        The candidates' names as they stand between quotes in JSON.
     verdicts : int64 array, shape (C,)
         Values of `Verdict`.
     """
-    refused = np.flatnonzero(verdicts)
-    reached = verdicts[refused]
     shown = shown_verdict(verdicts)
-    texts = _JOINTS[reached if shown is None else np.full(len(reached), int(shown))]
-    may_resolve = _IS_RESOLVABLE[reached]
-    return b"".join(
-        [
-            _RESOLVABLE_HEAD,
-            _join_pairs(quoted[refused[may_resolve]], texts[may_resolve])[:-1],
-            _UNRESOLVABLE_HEAD,
-            _join_pairs(quoted[refused[~may_resolve]], texts[~may_resolve])[:-1],
-            _FILTER_TAIL,
-        ]
-    )
+    tails = _TAILS if shown is None else [_TAILS[shown]] * len(_TAILS)
+    pairs: tuple[list[str], list[str]] = ([], [])
+    refused = verdicts.nonzero()[0]
+    for place, verdict in zip(
+        refused.tolist(), verdicts.take(refused).tolist(), strict=True
+    ):
+        pairs[_IS_RESOLVABLE[verdict]].append(f'"{literals[place]}{tails[verdict]}')
+    unresolvable, resolvable = map(",".join, pairs)
+    answer = _RESOLVABLE_HEAD + resolvable + _UNRESOLVABLE_HEAD + unresolvable
+    return (answer + _FILTER_TAIL).encode()
 
 
-def _join_pairs(heads: BytesArray, tails: BytesArray) -> bytes:
-    """Return head and tail of each candidate, one after the other."""
-    # PERF: one join of a flat list; bench/test_verbs.py
-    parts = [b""] * (2 * len(heads))
-    parts[0::2] = heads.tolist()
-    parts[1::2] = tails.tolist()
-    return b"".join(parts)
-
-
-def encode_priorities(quoted: BytesArray, priorities: Int64Array) -> bytes:
+def encode_priorities(literals: Sequence[str], priorities: Int64Array) -> bytes:
     """Return the answer to a prioritize call.
 
     Parameters
     ----------
-    quoted : object array of bytes, shape (C,)
-        The candidates' names as JSON strings.
+    literals : sequence of str, length C
+        The candidates' names as they stand between quotes in JSON.
     priorities : int64 array, shape (C,)
         Zero or more.
 
@@ -103,15 +107,13 @@ def encode_priorities(quoted: BytesArray, priorities: Int64Array) -> bytes:
         ``HostPriorityList``: a bare array; scores are JSON integers, since one
         ``7.0`` makes kube-scheduler drop the whole answer.
     """
-    if len(priorities) == 0:
+    if not literals:
         return b"[]"
-    highest = int(priorities.max())
-    joints = np.empty(highest + 1, dtype=object)
-    joints[:] = [b',"Score":%d},{"Host":' % score for score in range(highest + 1)]
-    body = _join_pairs(quoted, joints[priorities])
-    return b'[{"Host":' + body.removesuffix(b',{"Host":') + b"]"
-
-
-def quote_name(name: str) -> bytes:
-    """Return a name as a JSON string."""
-    return msgspec.json.encode(name)
+    scores = priorities.tolist()
+    joints = [f'","Score":{score}}},{{"Host":"' for score in range(max(scores) + 1)]
+    # PERF: one join of a flat list; bench/test_verbs.py
+    parts = [""] * (2 * len(literals))
+    parts[0::2] = literals
+    parts[1::2] = map(joints.__getitem__, scores)
+    parts[-1] = f'","Score":{scores[-1]}}}]'
+    return ('[{"Host":"' + "".join(parts)).encode()

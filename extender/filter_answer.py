@@ -48,16 +48,16 @@ def encode_filter(
         )
         return FilterAnswer(data, places, body)
     places = (verdicts == 0).nonzero()[0] if shortlist is None else shortlist
-    quoted, refused = question.quoted(), answers.NO_REFUSALS
+    refused = answers.NO_REFUSALS
     # What a shortlist leaves out has no reason, so reasons would not be complete.
     if shortlist is None or not len(places):
-        refused = answers.encode_refusals(quoted, verdicts)
+        refused = answers.encode_refusals(question.literals(), verdicts)
     if args.nodes is not None:
         objects = list(args.nodes.values())
-        kept = answers.join_kept([objects[place] for place in places.tolist()])
+        kept = answers.join_objects(objects[place] for place in places.tolist())
         data = answers.encode_filter_result(kept, refused, has_objects=True)
         return FilterAnswer(data, places, None)
-    kept = answers.join_kept(quoted.take(places).tolist())
+    kept = answers.join_names(question.literals(places))
     data = answers.encode_filter_result(kept, refused, has_objects=False)
     if not args.names_at:
         return FilterAnswer(data, places, None)

@@ -179,23 +179,22 @@ class PrioritizeResource:
         if call is None:
             question = pose(wire.decode_args(body), parts.source.current(), options)
             places = None
-            quoted = question.quoted()
         else:
             question, places = call.question, call.places
-            quoted = question.quoted().take(places)
         deadline.check()
         under_way = parts.placements.under_way(question.snapshot)
         priorities = prioritize_nodes(question, options, places, under_way)
         deadline.check()
+        literals = question.literals(places)
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = answers.encode_priorities(quoted, priorities)
+        resp.data = answers.encode_priorities(literals, priorities)
         best = best_alone(priorities)
         if best is not None:
             place = best if places is None else int(places[best])
             note_placement(parts.placements, question, place)
         parts.observer.prioritized(len(priorities))
         parts.answered.note_prioritize(
-            question.ask.uid, question.snapshot.generation, quoted, priorities
+            question.ask.uid, question.snapshot.generation, literals, priorities
         )
         log_call(PRIORITIZE, question.ask.uid, len(priorities), None)
 

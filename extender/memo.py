@@ -1,7 +1,7 @@
 """`Memo`: the computation that filter and prioritize of one pod share."""
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cluster.cache import SnapshotSource
@@ -42,7 +42,7 @@ class Memo:
     Parameters
     ----------
     source : SnapshotSource
-        A filter call on another snapshot than the present one is of no use.
+        Its present snapshot is the one that the recalled question is about.
     """
 
     def __init__(self, source: SnapshotSource) -> None:
@@ -57,9 +57,20 @@ class Memo:
         """Return the filter call whose answered candidates `body` asks about."""
         for call in reversed(tuple(self._calls)):
             if call.next_body == body:
-                is_valid = (
-                    call.options is options
-                    and call.question.snapshot is self._source.current()
-                )
-                return call if is_valid else None
+                return self._brought_up_to_date(call, options)
         return None
+
+    def _brought_up_to_date(
+        self, call: FilterCall, options: VerbOptions
+    ) -> FilterCall | None:
+        """Return the call as if it were about the present snapshot, None if it is not.
+
+        The pod before this one is bound meanwhile, so the snapshot is often a newer
+        one. As long as the nodes are the same ones, so are their columns.
+        """
+        question, snapshot = call.question, self._source.current()
+        if call.options is not options or question.snapshot.nodes is not snapshot.nodes:
+            return None
+        if question.snapshot is snapshot:
+            return call
+        return replace(call, question=replace(question, snapshot=snapshot))

@@ -25,7 +25,6 @@ from scoring.normalization import Scale
 from scoring.objects import Request
 from scoring.policy import PROFILES, score_terms
 from scoring.snapshot import (
-    BytesArray,
     Float64Array,
     IndexArray,
     Snapshot,
@@ -57,7 +56,7 @@ class VerbOptions:
         How many feasible nodes a filter call answers at most; 0 for all.
     is_type_order_strict : bool
         Whether a node of an earlier type in the pod's list precedes all of later ones.
-    verdicts, totals : Standings
+    standings : Standings
         What has been computed of all nodes with these options.
     """
 
@@ -70,12 +69,18 @@ class VerbOptions:
     scale: Scale
     shortlist: int = 0
     is_type_order_strict: bool = True
-    verdicts: Standings = field(init=False, compare=False, repr=False)
-    totals: Standings = field(init=False, compare=False, repr=False)
+    standings: Standings = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, compute in (("verdicts", self.judge), ("totals", self.total_up)):
-            object.__setattr__(self, name, Standings(compute, self.label_keys))
+        object.__setattr__(self, "standings", Standings(self.assess, self.label_keys))
+
+    def assess(self, candidates: Candidates, ask: Ask) -> Arrays:
+        """Return the arrays of `judge`, then those of `total_up`, shape (C,).
+
+        PERF: together, since nearly every pod that is judged is scored a moment later,
+        and most of what a few changed nodes cost is to begin; ``bench.scheduler``
+        """
+        return *self.judge(candidates, ask), *self.total_up(candidates, ask)
 
     def judge(self, candidates: Candidates, ask: Ask) -> Arrays:
         """Return verdicts, and where our own count disagrees, shape (C,)."""
@@ -136,6 +141,8 @@ class Question:
     snapshot : Snapshot
     templates : Snapshot or None
         The nodes that only the request knows, if it has their objects.
+    is_literal : bool
+        Whether the names stand in JSON as they are, between quotes.
     has_unknown : bool
         Whether the cache lacks a candidate.
     """
@@ -145,19 +152,19 @@ class Question:
     columns: IndexArray
     snapshot: Snapshot
     templates: Snapshot | None = None
+    is_literal: bool = False
     has_unknown: bool = field(init=False)
 
     def __post_init__(self) -> None:
         lowest = np.minimum.reduce(self.columns) if len(self.columns) else 0
         object.__setattr__(self, "has_unknown", bool(lowest < 0))
 
-    def quoted(self) -> BytesArray:
-        """Return the names as JSON strings, object array of shape (C,)."""
-        if not self.has_unknown and len(self.columns):
-            return self.snapshot.nodes.quoted.take(self.columns)
-        quoted = np.empty(len(self.names), dtype=object)
-        quoted[:] = [answers.quote_name(name) for name in self.names]
-        return quoted
+    def literals(self, places: IndexArray | None = None) -> Sequence[str]:
+        """Return names, all or those at `places`, as they stand in quotes in JSON."""
+        names = self.names
+        if places is not None and len(places) < len(names):
+            names = [names[place] for place in places.tolist()]
+        return names if self.is_literal else list(map(answers.literal, names))
 
 
 def pose(args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions) -> Question:
@@ -165,12 +172,12 @@ def pose(args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions) -> Q
     ask = read_ask(args.pod, options)
     names = args.names
     columns = find_columns(snapshot, names)
-    question = Question(ask, names, columns, snapshot)
+    question = Question(ask, names, columns, snapshot, is_literal=args.is_literal)
     known = None if question.has_unknown else columns
     if has_repeats(names, known, len(snapshot.nodes.names)):
         names = tuple(dict.fromkeys(names))
         columns = find_columns(snapshot, names)
-        question = Question(ask, names, columns, snapshot)
+        question = Question(ask, names, columns, snapshot, is_literal=args.is_literal)
     if args.nodes is None or not ask.request or not question.has_unknown:
         return question
     absent = {

@@ -22,6 +22,7 @@ Arrays: TypeAlias = tuple[NDArray[Any], ...]
 Compute: TypeAlias = Callable[[Candidates, Ask], Arrays]
 
 MAX_KEPT: Final = 128
+EVERYTHING: Final = slice(None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +68,13 @@ class Standings:
         self._lock = threading.Lock()
         self._kept: dict[Shape, Standing] = {}  # the one asked for last stands last
 
-    def take(self, snapshot: Snapshot, columns: IndexArray, ask: Ask) -> Arrays:
+    def take(
+        self,
+        snapshot: Snapshot,
+        columns: IndexArray,
+        ask: Ask,
+        part: slice = EVERYTHING,
+    ) -> Arrays:
         """Return what is computed for some nodes, whoever the asking pod is.
 
         Parameters
@@ -78,6 +85,8 @@ class Standings:
             Those below 0 get the result of any other node.
         ask : Ask
             Its own share and its nominated node are left out of account.
+        part : slice
+            Which of the computed arrays are wanted.
 
         Returns
         -------
@@ -91,7 +100,7 @@ class Standings:
             kept = self._bring_up_to_date(kept, snapshot, anybody)
             self._keep(shape, kept)
         # PERF: "wrap" looks at no bounds twice, and takes -1; bench/test_verbs.py
-        return tuple(array.take(columns, mode="wrap") for array in kept.arrays)
+        return tuple(array.take(columns, mode="wrap") for array in kept.arrays[part])
 
     def _bring_up_to_date(
         self, kept: Standing | None, snapshot: Snapshot, ask: Ask

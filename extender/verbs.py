@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from extender.question import Question, VerbOptions
-from extender.standing import Arrays, Compute, Standings
+from extender.standing import Arrays
 from scoring.candidates import Ask, Candidates, take_columns
 from scoring.feasibility import Feasibility
 from scoring.normalization import RANK, best_first, normalize
@@ -18,6 +18,10 @@ from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot
 UnderWay: TypeAlias = Mapping[str, Sequence[Request]]
 NOTHING_UNDER_WAY: Final[UnderWay] = {}
 
+# What `VerbOptions.assess` gives first, and what after that.
+VERDICTS: Final = slice(0, 2)
+TOTALS: Final = slice(2, None)
+
 
 def filter_nodes(question: Question, options: VerbOptions) -> Feasibility:
     """Return the verdict on each candidate of the question."""
@@ -25,7 +29,7 @@ def filter_nodes(question: Question, options: VerbOptions) -> Feasibility:
         nothing = np.zeros(len(question.columns), dtype=np.int64)
         return Feasibility(nothing, nothing.astype(np.bool_))
     special = _own_columns(question)
-    return Feasibility(*_evaluate(question, options.verdicts, special))
+    return Feasibility(*_evaluate(question, options, VERDICTS, special))
 
 
 def count_claimed(question: Question, result: Feasibility, options: VerbOptions) -> int:
@@ -120,17 +124,9 @@ def total_nodes(
 ) -> Arrays:
     """Return totals, who takes part and, if they matter, tiers, of shape (C,)."""
     special = _own_columns(question)
-    if not under_way:
-        return _evaluate(question, options.totals, special)
     column_of = question.snapshot.nodes.column_of
     special += [column_of[name] for name in under_way if name in column_of]
-
-    def total_up(candidates: Candidates, ask: Ask) -> Arrays:
-        return options.total_up(
-            with_under_way(candidates, ask, question.snapshot, under_way), ask
-        )
-
-    return _evaluate(question, options.totals, special, total_up)
+    return _evaluate(question, options, TOTALS, special, under_way)
 
 
 def with_under_way(
@@ -148,30 +144,33 @@ def with_under_way(
 
 def _evaluate(
     question: Question,
-    standings: Standings,
+    options: VerbOptions,
+    part: slice,
     special: Sequence[int],
-    compute_special: Compute | None = None,
+    under_way: UnderWay = NOTHING_UNDER_WAY,
 ) -> Arrays:
-    """Return what `standings` have of each candidate, arrays of shape (C,).
+    """Return a part of what `VerbOptions.assess` gives for each candidate, shape (C,).
 
     Candidates in the columns `special`, and those that the cache lacks, are computed
-    for this very pod, with `compute_special` if it is given.
+    for this very pod, the others with those that ask alike.
     """
     snapshot, ask, columns = question.snapshot, question.ask, question.columns
-    compute, keys = standings.compute, standings.keys
     if not snapshot.nodes.names:
-        arrays = compute(take_columns(snapshot, columns, ask, keys), ask)
+        candidates = take_columns(snapshot, columns, ask, options.label_keys)
+        arrays = options.assess(candidates, ask)[part]
     else:
-        arrays = standings.take(snapshot, columns, ask)
+        arrays = options.standings.take(snapshot, columns, ask, part)
         if special or question.has_unknown:
             apart = np.isin(columns, special) | (columns < 0)
-            candidates = take_columns(snapshot, columns[apart], ask, keys)
-            _put(arrays, apart, (compute_special or compute)(candidates, ask))
+            candidates = take_columns(snapshot, columns[apart], ask, options.label_keys)
+            if under_way:
+                candidates = with_under_way(candidates, ask, snapshot, under_way)
+            _put(arrays, apart, options.assess(candidates, ask)[part])
     if question.templates is not None:
         absent = columns < 0
         found = np.arange(int(absent.sum()), dtype=np.intp)  # in the same order
-        candidates = take_columns(question.templates, found, ask, keys)
-        _put(arrays, absent, compute(candidates, ask))
+        candidates = take_columns(question.templates, found, ask, options.label_keys)
+        _put(arrays, absent, options.assess(candidates, ask)[part])
     return arrays
 
 

@@ -117,6 +117,11 @@ class Waker:
         self._roused.set()
         self._thread.join(STOP_SECONDS)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
         """Follow the snapshots while a refused pod waits."""
         cell, wake_ups = self._parts.cell, self._wake_ups

@@ -68,7 +68,14 @@ class _Group:
         """Say whether it is to be judged."""
         return self.has_news or self.generation != snapshot.generation
 
-    def judge(self, takers: Takers, kind: Kind, snapshot: Snapshot, now: float) -> None:
+    def judge(
+        self,
+        takers: Takers,
+        kind: Kind,
+        snapshot: Snapshot,
+        all_changed_at: int,
+        now: float,
+    ) -> None:
         """Weigh the pods on a snapshot."""
         # Where nothing took them, only what has changed since can take them now.
         since = -1 if self.has_takers else self.generation
@@ -76,7 +83,7 @@ class _Group:
         self.generation = snapshot.generation
         self.has_takers = bool(len(columns))
         self.has_news = False
-        changes = _changes(snapshot, columns)
+        changes = _changes(snapshot, columns, all_changed_at)
         for pod in self.pods.values():
             if not pod.is_woken:
                 pod.weigh(changes, len(snapshot.nodes.names), now)
@@ -95,6 +102,8 @@ class WakeUps:
         self._takers: Takers | None = None
         self._generation = -1
         self._device_class_resources: frozenset[str] = frozenset()
+        # Generation in which what nodes offer changed without a change of their own.
+        self._all_changed_at = 0
         self._next_at = float("-inf")
 
     def note(self, ask: Ask, generation: int, offered: int, *, is_empty: bool) -> None:
@@ -212,6 +221,7 @@ class WakeUps:
             return
         if snapshot.device_class_resources != self._device_class_resources:
             self._device_class_resources = snapshot.device_class_resources
+            self._all_changed_at = snapshot.generation
             for group in self._groups.values():
                 group.generation = -1
         seen = {record.uid: record for record in snapshot.pending}
@@ -255,7 +265,7 @@ class WakeUps:
         due = (kind for kind, group in groups.items() if group.is_due(snapshot))
         for kind in list(islice(due, MAX_JUDGED)):
             group = groups[kind] = groups.pop(kind)
-            group.judge(takers, kind, snapshot, now)
+            group.judge(takers, kind, snapshot, self._all_changed_at, now)
 
     def _first_due(self, snapshot: Snapshot, now: float) -> RefusedPod | None:
         """Return the pod to wake first, of those that are due.
@@ -272,11 +282,14 @@ class WakeUps:
         return min(due, key=lambda pod: (pod.futile, pod.due_at, pod.uid), default=None)
 
 
-def _changes(snapshot: Snapshot, columns: IndexArray) -> tuple[int, int] | None:
+def _changes(
+    snapshot: Snapshot, columns: IndexArray, all_changed_at: int
+) -> tuple[int, int] | None:
     """Return when the first and the last of some nodes changed; None without any."""
     if not len(columns):
         return None
     if snapshot.changed_at is None:
         return snapshot.generation, snapshot.generation
     changed_at = snapshot.changed_at.take(columns)
-    return int(changed_at.min()), int(changed_at.max())
+    oldest, newest = int(changed_at.min()), int(changed_at.max())
+    return max(oldest, all_changed_at), max(newest, all_changed_at)

@@ -67,12 +67,15 @@ class ExtenderArgs:
     names_at : int
         Where the list of names begins in a body as kube-scheduler writes it; it ends
         one byte before the body. 0 for every other body.
+    is_literal : bool
+        Whether the names stand in the body as they are, between quotes.
     """
 
     pod: Pod
     names: Sequence[str]
     nodes: dict[str, msgspec.Raw] | None = None
     names_at: int = 0
+    is_literal: bool = False
 
 
 class _NamesBody(
@@ -135,7 +138,8 @@ def decode_args(body: bytes) -> ExtenderArgs:
     if not _is_plain(body, raw_pod) or lacks_of(pod):
         return _decode_unusual(body)
     names_at = len(POD_HEAD) + len(raw_pod) + len(_NAMES_HEAD)
-    return ExtenderArgs(pod, parts.node_names, names_at=names_at)
+    is_literal = body.find(b"\\", names_at) < 0
+    return ExtenderArgs(pod, parts.node_names, names_at=names_at, is_literal=is_literal)
 
 
 def _is_plain(body: bytes, pod: bytes) -> bool:

@@ -8,14 +8,19 @@ from typing import Any, Final, Protocol
 
 from cluster.identity import owner_uid
 from cluster.objects import Pod
-from injector.facts import FallbackResult, FallbackStep, PodFacts, PodStep
+from injector.facts import (
+    MIRROR_ANNOTATION,
+    SOURCE_ANNOTATION,
+    FallbackResult,
+    FallbackStep,
+    PodFacts,
+    PodStep,
+)
 from injector.mutate import Injection, Injector, pod_label
 from injector.patch import encode_patch, json_patch
 from injector.review import Answer, Review, copy_of, read_pod
 from injector.rules import Outcome, Reason
 
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
 _FORBIDDEN: Final = 403
 _INTERNAL_ERROR: Final = 500
 
@@ -51,9 +56,9 @@ class AdmissionOptions:
     Attributes
     ----------
     steps : tuple of PodStep
-        Run in order after the fallback and before the injection.
+        Run in order after the fallback and the injection.
     checks : tuple of PodStep
-        Run after the injection; they warn and change nothing.
+        Run at the end; they warn and change nothing.
     is_fail_open : bool
         Whether a pod passes unchanged when we fail ourselves; see
         `Admission.answer_fault`.
@@ -152,10 +157,12 @@ class Admission:
                 undo.callback(self._fallback.release, facts)
                 fallback = self._fallback.apply(pod, facts)
             check()
-            warnings = _run(self._options.steps, pod, facts)
             injection = self._injector.apply(pod, facts)
             if injection.outcome is Outcome.REJECTED:
-                return _Decision(injection, fallback, tuple(warnings))
+                return _Decision(injection, fallback)
+            # Last, so that they see what the pod ends up asking: seen again, it is the
+            # same for them.
+            warnings = _run(self._options.steps, pod, facts)
             warnings += _run(self._options.checks, pod, facts)
             # Most pods are not changed, and a diff costs more than all the rest.
             is_changed = pod != review.object

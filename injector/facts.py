@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+# Of pods that the kubelet runs whatever the API server thinks of them.
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class FallbackStep(Protocol):
 
 
 class PodStep(Protocol):
-    """Changes a pod before injection, or only looks at it afterwards.
+    """Changes a pod after injection, or only looks at it.
 
     Called from any worker thread, several at once, for every pod that is created
     outside the skipped namespaces; a second call must change nothing more.

@@ -27,6 +27,11 @@ class MutateResource:
         Runs before everything else, on a copy of the pod.
     observer : AdmissionObserver
     options : AdmissionOptions
+
+    Attributes
+    ----------
+    admission : Admission
+        What decides.
     """
 
     def __init__(
@@ -36,14 +41,14 @@ class MutateResource:
         observer: AdmissionObserver,
         options: AdmissionOptions | None = None,
     ) -> None:
-        self._admission = Admission(injector, fallback, observer, options)
+        self.admission = Admission(injector, fallback, observer, options)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Decode, decide, encode."""
         review = decode_review(req.bounded_stream.read())
         req.context.admission_review = review
         deadline = getattr(req.context, "deadline", None)
-        answer = self._admission.decide(
+        answer = self.admission.decide(
             review, never_late if deadline is None else deadline.check
         )
         resp.content_type = falcon.MEDIA_JSON
@@ -61,7 +66,7 @@ class MutateResource:
         For Falcon's last handler: call it where `is_under_review` says so.
         """
         review: Review = req.context.admission_review
-        answer = self._admission.answer_fault(review, error)
+        answer = self.admission.answer_fault(review, error)
         resp.status = falcon.HTTP_200
         resp.content_type = falcon.MEDIA_JSON
         resp.data = encode_answer(review, answer)

@@ -22,7 +22,7 @@ from injector.containers import (
 )
 from injector.facts import PodFacts
 from injector.review import read_pod
-from injector.rule_file import DEFAULT_TRIGGER_ANNOTATION
+from injector.rule_clashes import DEFAULT_TRIGGER_ANNOTATION
 from injector.rules import InjectionRule, Outcome, Reason, ResourceRule, Rules
 from injector.writing import PodWriter
 from scoring.resources import shorten

@@ -18,7 +18,7 @@ from scoring.resources import (
 _UNIT: Final = re.compile(r"[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,2}|", re.ASCII)
 _FRACTIONS: Final = ("n", "u", "m")
 _DECIMAL: Final = re.compile(r"(-?)(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _NAME_PART: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX: Final = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
 # Not the full rule of Kubernetes: keys that it takes but we did not think of pass.
@@ -122,7 +122,7 @@ class FieldReader:
 
     def namespace(self, value: Tree, path: str) -> str:
         """Read the name of a namespace."""
-        if isinstance(value, str) and _NAMESPACE.fullmatch(value):
+        if isinstance(value, str) and NAMESPACE.fullmatch(value):
             return value
         self.fault(path, f"wanted the name of a namespace, got {said(value)}")
         return ""

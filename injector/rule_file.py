@@ -9,15 +9,13 @@ slip of the pen in here: what could go wrong later is a fault now.
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
 
 from cluster.decode import Fault
+from injector.rule_clashes import RuleContext, find_clashes
 from injector.rule_fields import ANNOTATION_KEY, FieldReader, is_extended, said
 from injector.rule_tree import Entries, RuleTextError, Tree, parse_json, parse_yaml
 from injector.rules import InjectionRule, ResourceRule, RuleMap, Rules
 from scoring.resources import exact_quantity, shorten
-
-DEFAULT_TRIGGER_ANNOTATION: Final = "task.bkbcs.tencent.com/gpu-type"
 
 
 class RulesError(ValueError):
@@ -37,18 +35,14 @@ class RulesError(ValueError):
         self.faults = tuple(faults)
 
 
-def load_rules(
-    path: Path, trigger_annotation: str = DEFAULT_TRIGGER_ANNOTATION
-) -> Rules:
+def load_rules(path: Path, context: RuleContext | None = None) -> Rules:
     """Read a rule file, YAML by its suffix, else JSON; raise `RulesError`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RulesError(str(path), [Fault("file", str(error))]) from error
     is_yaml = path.suffix in {".yaml", ".yml"}
-    return parse_rules(
-        text, str(path), is_yaml=is_yaml, trigger_annotation=trigger_annotation
-    )
+    return parse_rules(text, str(path), is_yaml=is_yaml, context=context)
 
 
 def parse_rules(
@@ -56,7 +50,7 @@ def parse_rules(
     source: str,
     *,
     is_yaml: bool = False,
-    trigger_annotation: str = DEFAULT_TRIGGER_ANNOTATION,
+    context: RuleContext | None = None,
 ) -> Rules:
     """Read the text of a rule file.
 
@@ -67,8 +61,8 @@ def parse_rules(
         Name for messages.
     is_yaml : bool
         Whether the text is YAML and not JSON.
-    trigger_annotation : str
-        The annotation that no rule may set.
+    context : RuleContext, optional
+        What the rest of the webhook goes by; by default there is only injection.
 
     Raises
     ------
@@ -80,7 +74,7 @@ def parse_rules(
     except RuleTextError as error:
         raise RulesError(source, [Fault("file", str(error))]) from error
     reader = FieldReader()
-    rules = _RuleReader(reader, trigger_annotation).rules(tree)
+    rules = _RuleReader(reader, context or RuleContext()).rules(tree)
     if reader.faults:
         raise RulesError(source, reader.faults)
     return rules
@@ -89,9 +83,9 @@ def parse_rules(
 class _RuleReader:
     """Turns one tree into rules; what is wrong is left out and named."""
 
-    def __init__(self, reader: FieldReader, trigger_annotation: str) -> None:
+    def __init__(self, reader: FieldReader, context: RuleContext) -> None:
         self._reader = reader
-        self._trigger_annotation = trigger_annotation
+        self._context = context
         # (path of a rule, resource) -> path of its entry
         self._places: dict[tuple[str, str], str] = {}
 
@@ -114,7 +108,7 @@ class _RuleReader:
             for item, where in self._reader.items(fields.get(path), path)
         ]
         rules = Rules(default, MappingProxyType(by_namespace), frozenset(white_list))
-        self._note_clashes(rules)
+        self._reader.faults += find_clashes(rules, self._places, self._context)
         return rules
 
     def _types(self, tree: Tree, path: str) -> RuleMap:
@@ -165,8 +159,9 @@ class _RuleReader:
         """Read annotation key -> value."""
         annotations: dict[str, str] = {}
         for key, value, where in self._reader.entries(tree, path):
-            if key == self._trigger_annotation:
-                self._reader.fault(where, "a rule must not change what it was found by")
+            clash = self._context.annotation_fault(key)
+            if clash:
+                self._reader.fault(where, clash)
             elif not ANNOTATION_KEY.fullmatch(key):
                 self._reader.fault(
                     where, f"wanted an annotation key, got {shorten(key)}"
@@ -198,24 +193,3 @@ class _RuleReader:
         per_gpu = coefficient * exact_quantity(f"1{unit}")
         self._reader.check_size(name, per_gpu, f"{path}.coefficient")
         return ResourceRule(name, per_gpu, is_binary=unit.endswith("i"))
-
-    def _note_clashes(self, rules: Rules) -> None:
-        """Name each injected resource that is a GPU resource of its own type.
-
-        Such a pod would ask two GPU resources, and be refused when it is seen again.
-        """
-        maps = {"resourceMap": rules.default} | {
-            f"namespaceResourceMap.{namespace}": own
-            for namespace, own in rules.by_namespace.items()
-        }
-        for path, types in maps.items():
-            for gpu_type, by_resource in types.items():
-                gpu_resources = {*by_resource, *rules.default.get(gpu_type, ())}
-                for resource, rule in by_resource.items():
-                    where = f"{path}.{gpu_type}.{resource}"
-                    for item in rule.resources:
-                        if item.name in gpu_resources:
-                            self._reader.fault(
-                                self._places[where, item.name],
-                                f"{item.name!r} is a GPU resource of this type",
-                            )

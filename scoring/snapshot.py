@@ -1,6 +1,5 @@
 """`Snapshot` and `NodeIndex`: the immutable state of all nodes at one moment."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -17,7 +16,6 @@ Int64Array: TypeAlias = NDArray[np.int64]
 Float64Array: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 IndexArray: TypeAlias = NDArray[np.intp]
-BytesArray: TypeAlias = NDArray[np.object_]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -39,15 +37,12 @@ class NodeIndex:
     names : tuple of str, length N
     column_of : mapping
         node name -> column
-    quoted : object array of bytes, shape (N,)
-        Each name as a JSON string, from which answers are joined.
     order : int64 array, shape (N,)
         Place of each name in alphabetical order, which settles what is equal.
     """
 
     names: tuple[str, ...]
     column_of: Mapping[str, int]
-    quoted: BytesArray
     order: Int64Array
 
 
@@ -56,15 +51,12 @@ def build_node_index(names: tuple[str, ...]) -> NodeIndex:
     column_of = {name: column for column, name in enumerate(names)}
     if len(column_of) != len(names):
         raise SnapshotError("node names: wanted unique names, got a duplicate")
-    quoted = np.empty(len(names), dtype=object)
-    quoted[:] = [json.dumps(name).encode() for name in names]
-    quoted.setflags(write=False)
     order = np.empty(len(names), dtype=np.int64)
     order[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
     order.setflags(write=False)
     # PERF: behind a MappingProxyType each look-up takes twice as long, and a call
     # makes thousands; bench/test_kernels.py
-    return NodeIndex(names, column_of, quoted, order)
+    return NodeIndex(names, column_of, order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ from service.certificates import check_pair
 from service.runtime import build_records
 from service.settings import Settings, SettingsError, read_settings
 from service.sources import connect_to
+from service.webhook import build_rule_context
 
 
 def find_faults(config: Path) -> list[str]:
@@ -41,7 +42,8 @@ def _checks(settings: Settings, folder: Path) -> list[Callable[[], object]]:
     injection, webhook = settings.injection, settings.webhook
     if injection.rules_file is not None:
         path = folder / injection.rules_file
-        checks.append(partial(load_rules, path, injection.trigger_annotation))
+        context = build_rule_context(injection, settings.fallback, settings.demands())
+        checks.append(partial(load_rules, path, context))
     if webhook.certificate_file is not None and webhook.key_file is not None:
         pair = (folder / webhook.certificate_file, folder / webhook.key_file)
         checks.append(partial(check_pair, *pair))

@@ -12,6 +12,7 @@ from types import FrameType
 from service.checks import find_faults
 from service.examples import example_calls
 from service.explain_command import ExplainOptions, explain_pods
+from service.inject_command import InjectOptions, inject_pods
 from service.logs import configure_logs
 from service.runtime import Runtime, build_ledger, build_records
 from service.scheduler_config import (
@@ -67,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     check.add_argument("config", type=Path, help="configuration file")
     _add_explain(commands)
+    _add_inject(commands)
     return parser
 
 
@@ -109,6 +111,54 @@ def _add_explain(
     )
 
 
+def _add_inject(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+) -> None:
+    """Add the subcommand that tries rules on pods."""
+    inject = commands.add_parser(
+        "inject",
+        help="print pods as the webhook would change them",
+        description="Reviews the pods of a manifest as the webhook would. Ends with 0"
+        " if every pod is admitted, 1 if one is refused, 2 for faulty input.",
+    )
+    inject.add_argument(
+        "-f",
+        "--filename",
+        type=Path,
+        action="append",
+        required=True,
+        help="pods, or what has a template of pods, as YAML or JSON; - reads stdin",
+    )
+    inject.add_argument(
+        "--rules",
+        type=Path,
+        help="rule file (default: injection.rulesFile of the configuration)",
+    )
+    inject.add_argument(
+        "--cluster",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="dumps as kubectl get nodes,pods -A -o yaml (or json) prints them; without"
+        " a cluster nothing falls back",
+    )
+    inject.add_argument(
+        "--config",
+        type=Path,
+        help="configuration file (default: all settings at their defaults)",
+    )
+    inject.add_argument(
+        "-n", "--namespace", default="", help="of pods that name none (default)"
+    )
+    inject.add_argument(
+        "-o",
+        "--output",
+        choices=["yaml", "json", "patch"],
+        default="yaml",
+        help="form; patch is the JSON patch, one line for each pod",
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return the exit status."""
     options = build_parser().parse_args(argv)
@@ -130,6 +180,17 @@ def main(argv: Sequence[str] | None = None) -> int:
                 options.cluster,
                 options.kubeconfig,
                 options.config,
+                options.output,
+            )
+        )
+    if options.command == "inject":
+        return inject_pods(
+            InjectOptions(
+                options.filename,
+                options.rules,
+                options.cluster,
+                options.config,
+                options.namespace,
                 options.output,
             )
         )

@@ -14,6 +14,7 @@ from scoring.demand_annotations import DemandAnnotations
 from scoring.gpu_data import extended_table
 from scoring.gpu_models import GpuModel
 from scoring.resources import QuantityError, parse_quantity
+from service.kubernetes_names import AnnotationKey, LabelKey
 from service.process_settings import NonEmpty, SettingsModel
 
 # An exact label, or the beginning of one and a final asterisk.
@@ -59,7 +60,7 @@ class GpuTypeSettings(SettingsModel):
         description="Labels that name a node's model; the first that does so counts."
         " With a final `*`, the name is what stands in its place.",
     )
-    memory_labels: tuple[NonEmpty, ...] = pydantic.Field(
+    memory_labels: tuple[LabelKey, ...] = pydantic.Field(
         default=DEFAULT_MEMORY_LABELS,
         description="Labels with the memory of one card, in MiB unless they say another"
         " unit; read for models that the table does not know.",
@@ -83,19 +84,19 @@ class GpuTypeSettings(SettingsModel):
 class DemandSettings(SettingsModel):
     """Annotations by which a pod says what it wants of the cards."""
 
-    gpu_type: NonEmpty = pydantic.Field(
+    gpu_type: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/gpu-type",
         description="Accepted models or families, the most wanted first; `!` excludes.",
     )
-    min_gpu_memory: NonEmpty = pydantic.Field(
+    min_gpu_memory: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/min-gpu-memory",
         description="Memory that each card, share or slice must have, such as `40Gi`.",
     )
-    exclusive: NonEmpty = pydantic.Field(
+    exclusive: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/exclusive",
         description="`true`: no other GPU pod on the node.",
     )
-    linked: NonEmpty = pydantic.Field(
+    linked: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/linked",
         description="`required` or `preferred`: several cards are linked.",
     )

@@ -1,4 +1,4 @@
-"""Settings of what is decided: labels, verdicts, scores, injection, fallback."""
+"""Settings of what the extender decides: labels, verdicts, scores."""
 
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
@@ -7,7 +7,8 @@ import pydantic
 
 from scoring.gpu_models import GpuTable
 from scoring.strategies import ScoreOptions, compatible_names
-from service.process_settings import NonEmpty, PositiveSeconds, Seconds, SettingsModel
+from service.kubernetes_names import AnnotationKey, LabelKey
+from service.process_settings import SettingsModel
 
 # Fewer leave kube-scheduler's own score plugins too little choice.
 MIN_SHORTLIST: Final = 16
@@ -16,11 +17,11 @@ MIN_SHORTLIST: Final = 16
 class LabelSettings(SettingsModel):
     """Node labels that the classic score reads."""
 
-    accelerator: NonEmpty = pydantic.Field(
+    accelerator: LabelKey = pydantic.Field(
         default="accelerator",
         description="GPU type of a node, for pods with a nodeSelector on it.",
     )
-    interconnect: NonEmpty = pydantic.Field(
+    interconnect: LabelKey = pydantic.Field(
         default="gpu-interconnect",
         description="`nvlink` where a node's GPUs are joined.",
     )
@@ -29,7 +30,7 @@ class LabelSettings(SettingsModel):
 class FaultSignalSettings(SettingsModel):
     """What on a node says that its GPUs are not ready."""
 
-    labels: dict[str, tuple[str, ...]] = pydantic.Field(
+    labels: dict[LabelKey, tuple[str, ...]] = pydantic.Field(
         default={
             "nvidia.com/mig.config.state": ("success",),
             "nvidia.com/gpu-driver-upgrade-state": (
@@ -40,7 +41,7 @@ class FaultSignalSettings(SettingsModel):
         },
         description="Label key to the values with which the GPUs can be used.",
     )
-    product_labels: tuple[str, ...] = pydantic.Field(
+    product_labels: tuple[LabelKey, ...] = pydantic.Field(
         default=("nvidia.com/gpu.product",),
         description="Labels whose value ends in `-MIG-INVALID` for a faulty layout.",
     )
@@ -80,7 +81,7 @@ class ExtenderSettings(SettingsModel):
         " some node would take it. Source `kubernetes` only; takes the right to patch"
         " `pods/status`.",
     )
-    wake_up_annotation: NonEmpty = pydantic.Field(
+    wake_up_annotation: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/woken",
         description="Annotation that is written to wake a pod.",
     )
@@ -209,92 +210,3 @@ class ScoringSettings(SettingsModel):
             self.strategy,
             compatible_names(table, types),
         )
-
-
-class InjectionSettings(SettingsModel):
-    """Resources per GPU, by GPU type and namespace."""
-
-    rules_file: str | None = pydantic.Field(
-        default=None,
-        description="Rule file in the form of gpuinjector, JSON or YAML, relative to"
-        " this file; read again when it changes. Without one nothing is injected.",
-    )
-    existing: Literal["overwrite", "keep"] = pydantic.Field(
-        default="overwrite",
-        description="`overwrite`: a rule replaces what a GPU container asks; `keep`:"
-        " it fills what is unset.",
-    )
-    trigger_annotation: str = pydantic.Field(
-        default="task.bkbcs.tencent.com/gpu-type",
-        description="Annotation whose value is the GPU type, the key of the rules.",
-    )
-    failure_policy: Literal["Fail", "Ignore"] = pydantic.Field(
-        default="Fail",
-        description="What becomes of a pod when its review fails by a fault of ours:"
-        " refused, or passed unchanged with a warning. It should equal the"
-        " registration's.",
-    )
-    scheduler_name: str | None = pydantic.Field(
-        default=None,
-        description="Scheduler that every pod asking a managed resource is sent to, for"
-        " a cluster with a scheduler of its own for GPUs. Without one, none is set.",
-    )
-    scheduler_opt_out_label: str = pydantic.Field(
-        default="gpu-extender.io/scheduler",
-        description="Label that, with the value `keep`, leaves a pod its scheduler.",
-    )
-    toleration: bool = pydantic.Field(
-        default=False,
-        description="Whether GPU pods get a toleration of taints named like their"
-        " resource.",
-    )
-    skipped_namespaces: tuple[str, ...] = pydantic.Field(
-        default=("kube-system", "kube-public", "kube-node-lease", "gpu-extender"),
-        description="Namespaces whose pods pass untouched.",
-    )
-
-
-class FallbackAnnotationSettings(SettingsModel):
-    """Annotations that fallback reads and writes."""
-
-    opt_out: str = pydantic.Field(
-        default="gpu-extender.io/fallback",
-        description="`never` on a pod that must keep its resource.",
-    )
-    sharing: str = pydantic.Field(
-        default="gpu-extender.io/sharing",
-        description="`allowed` on a pod that takes shared cards for whole ones.",
-    )
-    record: str = pydantic.Field(
-        default="gpu-webhook.k8s.io/fallback",
-        description="Written: what was changed, such as `2g.20gb->gpu`.",
-    )
-    mark: str = pydantic.Field(
-        default="gpu-extender.io/fallback-weighed",
-        description="Written: the final resource of a pod that was weighed.",
-    )
-
-
-class FallbackSettings(SettingsModel):
-    """What a pod gets whose MIG slice is not free."""
-
-    chains: tuple[tuple[str, ...], ...] = pydantic.Field(
-        default=(),
-        description="Resources, each list from the best to the last resort; a resource"
-        " stands in one list only.",
-    )
-    hold_seconds: PositiveSeconds = pydantic.Field(
-        default=10.0,
-        description="How long an admitted pod that is not seen holds its place.",
-    )
-    unschedulable_seconds: Seconds = pydantic.Field(
-        default=60.0,
-        description="How long kube-scheduler must have called a pending pod"
-        " unschedulable for it to be no longer counted.",
-    )
-    namespaces: tuple[str, ...] | None = pydantic.Field(
-        default=None, description="Where fallback is on; without it, everywhere."
-    )
-    annotations: FallbackAnnotationSettings = pydantic.Field(
-        default=FallbackAnnotationSettings(), description="Names of the annotations."
-    )

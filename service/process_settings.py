@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic.alias_generators import to_camel
 
+from service.kubernetes_names import ListenAddress
+
 PositiveSeconds = Annotated[float, pydantic.Field(gt=0, le=86_400)]
 Seconds = Annotated[float, pydantic.Field(ge=0, le=86_400)]
 NonEmpty = Annotated[str, pydantic.Field(min_length=1)]
@@ -85,7 +87,7 @@ class WebhookSettings(SettingsModel):
     key_file: str | None = pydantic.Field(
         default=None, description="PEM file with the certificate's private key."
     )
-    host: str = pydantic.Field(
+    host: ListenAddress = pydantic.Field(
         default="0.0.0.0",  # noqa: S104  the API server calls the pod's address
         description="Address to listen on.",
     )

@@ -33,15 +33,12 @@ from service.health import Health
 from service.listeners import Listeners, allow_connections
 from service.metrics import Metrics
 from service.reload import Reloader, WatchedFiles
+from service.reloaded import merge_settings
 from service.settings import Settings, read_settings
 from service.sources import connect_to
 from service.webhook import Webhook
 
 logger = logging.getLogger(__name__)
-
-
-# Sections of the settings that a reload puts to use.
-RELOADED = ("gpu_types", "scoring", "fallback")
 
 
 def build_ledger(settings: Settings) -> Ledger:
@@ -82,9 +79,7 @@ def build_records(settings: Settings, cards: CardReader | None = None) -> Record
             MappingProxyType(dict(signals.conditions)),
         ),
         cards or CardReader(settings.gpu_types.rules()),
-        settings.demand_annotations.annotations(
-            settings.fallback.annotations.sharing, settings.injection.trigger_annotation
-        ),
+        settings.demands(),
     )
 
 
@@ -241,22 +236,17 @@ class Runtime:
         """Put scoring and fallback to use; anything else needs a restart."""
         fresh = read_settings(self._config)
         old = self.live.settings
-        kept = sorted(
-            field.alias or key
-            for key, field in type(old).model_fields.items()
-            if key not in RELOADED and getattr(old, key) != getattr(fresh, key)
-        )
+        in_use, kept = merge_settings(old, fresh)
+        self._webhook.use(in_use.fallback)
         if kept:
             logger.warning(
                 "settings changed that need a restart", extra={"fields": {"keys": kept}}
             )
-        in_use = old.model_copy(update={key: getattr(fresh, key) for key in RELOADED})
         cards = self.live.verb_options.builder.cards
         if in_use.gpu_types != old.gpu_types:
             cards.use(in_use.gpu_types.rules())
             self._writer.submit(CardsChanged(cards.read))
         self.live = Live(in_use, build_verb_options(in_use, cards))
-        self._webhook.use(in_use.fallback)
 
     def _dump_paths(self) -> tuple[Path, ...]:
         return tuple(self._folder / name for name in self.live.settings.cluster.files)

@@ -9,14 +9,14 @@ import pydantic
 import yaml
 
 from injector.chains import find_chain_faults
+from scoring.demand_annotations import DemandAnnotations
 from scoring.gpu_models import GpuTableError
 from scoring.resources import ResourceScope, shorten
+from service.annotation_names import find_name_clashes
 from service.gpu_settings import DemandSettings, GpuTypeSettings
 from service.policy_settings import (
     ExtenderSettings,
-    FallbackSettings,
     FaultSignalSettings,
-    InjectionSettings,
     LabelSettings,
     ScoringSettings,
 )
@@ -29,6 +29,7 @@ from service.process_settings import (
     SettingsModel,
     WebhookSettings,
 )
+from service.webhook_settings import FallbackSettings, InjectionSettings
 
 # The last three: dates as keys, anchors that hold themselves, nesting without end.
 _UNREADABLE = (OSError, yaml.YAMLError, TypeError, ValueError, RecursionError)
@@ -100,6 +101,12 @@ class Settings(SettingsModel):
     fallback: FallbackSettings = FallbackSettings()
     logging: LoggingSettings = LoggingSettings()
 
+    def demands(self) -> DemandAnnotations:
+        """Return by which annotations a pod says what it wants of the cards."""
+        return self.demand_annotations.annotations(
+            self.fallback.annotations.sharing, self.injection.trigger_annotation
+        )
+
     def scope(self) -> ResourceScope:
         """Return which resources are looked at."""
         return ResourceScope(self.gpu_resources, self.managed_prefixes)
@@ -117,9 +124,11 @@ def read_settings(path: Path) -> Settings:
     except pydantic.ValidationError as error:
         faults = [_describe(item) for item in error.errors(include_url=False)]
         faults += [str(fault) for fault in find_chain_faults(_chains_of(tree))]
+        faults += find_name_clashes(tree, _defaults())
         raise SettingsError(path, faults) from error
     chain_faults = find_chain_faults(settings.fallback.chains, scope=settings.scope())
     found = [str(fault) for fault in chain_faults]
+    found += find_name_clashes(tree, _defaults())
     try:
         settings.gpu_types.rules()
     except GpuTableError as error:
@@ -127,6 +136,11 @@ def read_settings(path: Path) -> Settings:
     if found:
         raise SettingsError(path, found)
     return settings
+
+
+def _defaults() -> dict[str, Any]:
+    """Return the configuration that an empty file stands for."""
+    return Settings().model_dump(by_alias=True)
 
 
 def _chains_of(tree: Any) -> list[list[str]]:

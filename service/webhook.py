@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cluster.cache import SnapshotSource
 from cluster.demands import DemandReader
-from injector.admission import AdmissionOptions
+from injector.admission import AdmissionObserver, AdmissionOptions
 from injector.capacity import CapacityCheck
 from injector.chains import Chains
 from injector.demand_check import DemandCheck
@@ -13,14 +13,15 @@ from injector.fallback import Fallback, FallbackAnnotations, FallbackOptions
 from injector.holds import Holds
 from injector.http import MutateResource
 from injector.mutate import Injector, InjectorOptions
+from injector.rule_clashes import RuleContext
 from injector.rule_file import load_rules
 from injector.rules import RuleBook, Rules
 from injector.scheduling import SchedulerStep, TolerationStep
 from scoring.card_reader import CardReader
+from scoring.demand_annotations import DemandAnnotations
 from scoring.resources import ResourceScope
-from service.metrics import Metrics
-from service.policy_settings import FallbackSettings, InjectionSettings
 from service.settings import Settings
+from service.webhook_settings import FallbackSettings, InjectionSettings
 
 
 class Webhook:
@@ -30,7 +31,7 @@ class Webhook:
     ----------
     source : SnapshotSource
     settings : Settings
-    metrics : Metrics
+    metrics : AdmissionObserver
     folder : Path
         Of the configuration file.
     """
@@ -39,7 +40,7 @@ class Webhook:
         self,
         source: SnapshotSource,
         settings: Settings,
-        metrics: Metrics,
+        metrics: AdmissionObserver,
         folder: Path,
     ) -> None:
         injection, fallback = settings.injection, settings.fallback
@@ -50,10 +51,11 @@ class Webhook:
         )
         self._rules = RuleBook(Rules())
         self._demands = DemandReader(
-            settings.demand_annotations.annotations(
-                fallback.annotations.sharing, injection.trigger_annotation
-            ),
+            settings.demands(),
             CardReader(settings.gpu_types.rules()),
+        )
+        self._context = build_rule_context(
+            injection, fallback, self._demands.annotations
         )
         self._fallback = Fallback(
             Holds(source, hold_seconds=fallback.hold_seconds),
@@ -84,13 +86,40 @@ class Webhook:
     def load_rules(self) -> None:
         """Put the rule file to use; raise `RulesError` with all its faults."""
         if self.rules_path is not None:
-            self._rules.replace(
-                load_rules(self.rules_path, self._injection.trigger_annotation)
-            )
+            self._rules.replace(load_rules(self.rules_path, self._context))
 
     def use(self, fallback: FallbackSettings) -> None:
-        """Take new chains, namespaces and annotations; holds stay as they are."""
+        """Take new chains and namespaces; holds stay as they are.
+
+        Raises `RulesError`, and takes nothing, if the rule file and the chains clash.
+        """
+        demands = self._demands.annotations
+        context = build_rule_context(self._injection, fallback, demands)
+        if context != self._context and self.rules_path is not None:
+            self._rules.replace(load_rules(self.rules_path, context))
+        self._context = context
         self._fallback.use(build_fallback_options(fallback, self._demands))
+
+
+def build_rule_context(
+    injection: InjectionSettings,
+    fallback: FallbackSettings,
+    demands: DemandAnnotations,
+) -> RuleContext:
+    """Return what a rule file must leave alone.
+
+    Where there are chains, also what a pod says that it wants of the cards: a node was
+    chosen by it before a rule could change it.
+    """
+    names = fallback.annotations
+    decisions = {names.mark, names.record, names.opt_out}
+    if fallback.chains:
+        decisions.update(demands.names)
+    return RuleContext(
+        injection.trigger_annotation,
+        frozenset(decisions),
+        frozenset(name for chain in fallback.chains for name in chain[:-1]),
+    )
 
 
 def build_steps(

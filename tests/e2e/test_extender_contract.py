@@ -40,7 +40,7 @@ def put_nodes(product: Product, *names: str) -> None:
     chosen = names or tuple(nodes)
     product.client.create_many(nodes[name] for name in chosen)
     product.client.create_many(
-        make_pod(f"on-{name}", gpus=5, node_name=name)
+        make_pod(f"on-{name}", gpus=5, cpu="32", node_name=name)
         for name in ("in-flux", "target")
         if name in chosen
     )
@@ -106,7 +106,7 @@ def test_a_verb_that_is_not_configured_is_done_without(
     node: str,
     calls: tuple[int, int],
 ) -> None:
-    # Left alone, kube-scheduler takes the node with fewer pods.
+    # Left alone, kube-scheduler takes the node with more CPU free.
     put_nodes(product, "empty", "target")
     start(product, **extender)
 

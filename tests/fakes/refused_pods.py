@@ -3,7 +3,13 @@
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from cluster.changes import NodeGone, NodeSeen, PodGone, PodSeen
+from cluster.changes import (
+    DeviceClassesListed,
+    NodeGone,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+)
 from cluster.ledger import Ledger
 from extender.question import VerbOptions
 from extender.subject import ask_of_record
@@ -65,6 +71,11 @@ class RefusedPods:
         name = tree["metadata"]["name"]
         uid = tree["metadata"]["uid"]
         self._ledger.apply(NodeGone(name) if tree["kind"] == "Node" else PodGone(uid))
+        self.publish()
+
+    def put_device_class(self, resource: str) -> None:
+        """Let a DeviceClass carry an extended resource."""
+        self._ledger.apply(DeviceClassesListed(frozenset({resource})))
         self.publish()
 
     def publish(self) -> None:

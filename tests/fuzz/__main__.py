@@ -38,6 +38,7 @@ def run(campaign: Campaign, seconds: float) -> tuple[float, float]:
     def is_over() -> bool:
         return time.monotonic() >= end
 
+    campaign.fill()
     campaign.run(WARM_UP_BODIES, is_over)
     first = resident_mebibytes()
     while not is_over():

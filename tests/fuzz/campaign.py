@@ -12,6 +12,7 @@ from types import FrameType, MappingProxyType
 from typing import Any, Final
 
 from cluster.changes import NodeSeen, PodGone, PodSeen
+from cluster.decode import MAX_KNOWN_REQUESTS
 from cluster.dump import load_dump
 from cluster.ledger import Ledger
 from tests.builders import (
@@ -24,7 +25,15 @@ from tests.builders import (
 )
 from tests.extender_app import ExtenderApp
 from tests.fuzz.contract import Answer, ContractError, Terms, check, read
-from tests.fuzz.corpus import DUMP, FILTER, NAMES, PRIORITIZE, ROUTES, build_corpus
+from tests.fuzz.corpus import (
+    DUMP,
+    EXPLAIN,
+    FILTER,
+    NAMES,
+    PRIORITIZE,
+    ROUTES,
+    build_corpus,
+)
 from tests.fuzz.mutations import mutate
 
 # A body may go to another route than its own this often.
@@ -104,6 +113,13 @@ class Campaign:
             for settings, terms in SETTINGS
         ]
         self._publish()
+
+    def fill(self) -> None:
+        """Have the largest cache that bodies can fill filled, by pods of all sizes."""
+        for number in range(MAX_KNOWN_REQUESTS):
+            pod = make_pod(gpus=1, cpu=f"{number}m")
+            for app, _ in self._apps:
+                call(app, EXPLAIN, json.dumps(pod).encode())
 
     def run(self, bodies: int, until: Callable[[], bool] = lambda: False) -> None:
         """Send so many bodies, or fewer if `until` says so."""

@@ -4,13 +4,10 @@ import pytest
 
 from extender.answered import MAX_BEST, MAX_PODS, AnsweredCalls
 from scoring.feasibility import Verdict
-from scoring.snapshot import BytesArray
 
 
-def quoted(*names: str) -> BytesArray:
-    fragments = np.empty(len(names), dtype=object)
-    fragments[:] = [msgspec.json.encode(name) for name in names]
-    return fragments
+def literals(*names: str) -> list[str]:
+    return [msgspec.json.encode(name)[1:-1].decode() for name in names]
 
 
 @pytest.fixture
@@ -43,7 +40,7 @@ def test_a_shortlist_passes_fewer_than_are_feasible(calls: AnsweredCalls) -> Non
 def test_a_prioritize_call_is_remembered_with_the_best_nodes(
     calls: AnsweredCalls,
 ) -> None:
-    calls.note_prioritize("u", 8, quoted("a", "b", "c"), np.array([10, 3, 10]))
+    calls.note_prioritize("u", 8, literals("a", "b", "c"), np.array([10, 3, 10]))
 
     assert msgspec.json.decode(msgspec.json.encode(calls.of("u"))) == {
         "prioritize": {
@@ -56,7 +53,7 @@ def test_a_prioritize_call_is_remembered_with_the_best_nodes(
 def test_of_many_best_nodes_some_are_remembered(calls: AnsweredCalls) -> None:
     names = [f"node-{number}" for number in range(40)]
 
-    calls.note_prioritize("u", 8, quoted(*names), np.full(40, 10))
+    calls.note_prioritize("u", 8, literals(*names), np.full(40, 10))
 
     best = calls.of("u")["prioritize"].best
     assert isinstance(best, tuple)
@@ -64,7 +61,7 @@ def test_of_many_best_nodes_some_are_remembered(calls: AnsweredCalls) -> None:
 
 
 def test_a_prioritize_call_without_nodes_is_remembered(calls: AnsweredCalls) -> None:
-    calls.note_prioritize("u", 8, quoted(), np.array([], dtype=np.int64))
+    calls.note_prioritize("u", 8, literals(), np.array([], dtype=np.int64))
 
     assert calls.of("u")["prioritize"].best == ()
 
@@ -73,7 +70,7 @@ def test_both_verbs_are_kept_and_the_newest_answer_of_each(
     calls: AnsweredCalls,
 ) -> None:
     calls.note_filter("u", 1, np.array([0]))
-    calls.note_prioritize("u", 1, quoted("a"), np.array([10]))
+    calls.note_prioritize("u", 1, literals("a"), np.array([10]))
     calls.note_filter("u", 2, np.array([0]))
 
     kept = calls.of("u")

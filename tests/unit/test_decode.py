@@ -280,6 +280,16 @@ def test_the_memory_of_requests_has_its_limit(
         assert len(builder._requests) <= 3
 
 
+def test_the_request_of_a_pod_with_very_much_in_it_is_not_kept() -> None:
+    builder = RecordBuilder(SCOPE)
+    pod = make_pod(containers=[make_container(limits={GPU: "2"})] * 100)
+
+    record = make_pod_record(pod, builder=builder)
+
+    assert dict(record.request)[GPU] == 200
+    assert builder._requests == {}
+
+
 def test_a_pod_with_gates_is_gated() -> None:
     gated = make_pod(spec={"schedulingGates": [{"name": "wait"}]})
 

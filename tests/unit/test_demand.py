@@ -57,6 +57,7 @@ def demand_of(annotations: dict[str, str], **names: Any) -> Demand:
         ),
         pytest.param({MEMORY: "40Gi"}, Demand(min_memory=40 * GIB), id="memory"),
         pytest.param({MEMORY: " 8e9 "}, Demand(min_memory=8 * 10**9), id="exponent"),
+        pytest.param({MEMORY: "1Mi"}, Demand(min_memory=2**20), id="least memory"),
         pytest.param({SHARING: "allowed"}, Demand(is_sharing_allowed=True), id="share"),
         pytest.param({EXCLUSIVE: "true"}, Demand(is_exclusive=True), id="alone"),
         pytest.param({EXCLUSIVE: "false"}, NO_DEMAND, id="not alone"),

@@ -12,7 +12,7 @@ from extender.filter_answer import encode_filter
 from extender.memo import MAX_CALLS, FilterCall, Memo
 from extender.question import Question, pose
 from extender.verbs import filter_nodes, prioritize_nodes
-from scoring.snapshot import Snapshot
+from scoring.snapshot import Snapshot, build_node_index
 from service.runtime import build_verb_options
 from tests.builders import make_node, make_pod, make_snapshot
 from tests.extender_app import make_settings
@@ -57,14 +57,14 @@ def make_memo(*calls: FilterCall, snapshot: Snapshot = SNAPSHOT) -> Memo:
 def answer_to(question: Question) -> bytes:
     """Return the bytes of a prioritize answer."""
     priorities = prioritize_nodes(question, OPTIONS)
-    return answers.encode_priorities(question.quoted(), priorities)
+    return answers.encode_priorities(question.literals(), priorities)
 
 
 def answer_from(call: FilterCall) -> bytes:
     """Return the bytes of a prioritize answer about what passed the filter call."""
     priorities = prioritize_nodes(call.question, OPTIONS, call.places)
-    quoted = call.question.quoted().take(call.places)
-    return answers.encode_priorities(quoted, priorities)
+    literals = call.question.literals(call.places)
+    return answers.encode_priorities(literals, priorities)
 
 
 POD = make_pod(name="asking", requests={GPU: "2"})
@@ -119,9 +119,31 @@ def test_a_different_call_recalls_nothing(body: bytes) -> None:
     assert memo.recall(body, OPTIONS) is None
 
 
-def test_a_newer_snapshot_is_asked_anew() -> None:
-    newer = replace(SNAPSHOT, generation=SNAPSHOT.generation + 1)
+def test_a_newer_snapshot_of_the_same_nodes_is_what_is_answered_from() -> None:
+    requested = SNAPSHOT.requested.copy()
+    row, idle = SNAPSHOT.row_of(GPU), SNAPSHOT.nodes.column_of["idle"]
+    requested[row, idle] += 6
+    requested.setflags(write=False)
+    newer = replace(
+        SNAPSHOT,
+        generation=SNAPSHOT.generation + 1,
+        requested=requested,
+        changed_at=None,
+    )
     memo = make_memo(filter_call(body_of(POD, "full", "idle")), snapshot=newer)
+    body = body_of(POD, "full", "idle")
+
+    recalled = memo.recall(body, OPTIONS)
+
+    assert recalled is not None
+    posed = pose(wire.decode_args(body), newer, OPTIONS)
+    before = pose(wire.decode_args(body), SNAPSHOT, OPTIONS)
+    assert answer_from(recalled) == answer_to(posed) != answer_to(before)
+
+
+def test_other_nodes_are_asked_anew() -> None:
+    other = replace(SNAPSHOT, nodes=build_node_index(SNAPSHOT.nodes.names))
+    memo = make_memo(filter_call(body_of(POD, "full", "idle")), snapshot=other)
 
     assert memo.recall(body_of(POD, "full", "idle"), OPTIONS) is None
 
@@ -140,7 +162,7 @@ def test_the_newest_call_of_a_pod_counts() -> None:
     recalled = memo.recall(body_of(POD, "full", "idle"), OPTIONS)
 
     assert recalled is not None
-    assert recalled.question.quoted().tolist() == [b'"full"', b'"idle"']
+    assert recalled.question.literals() == ["full", "idle"]
 
 
 def test_only_the_last_calls_are_kept() -> None:

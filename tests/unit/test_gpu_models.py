@@ -376,6 +376,7 @@ A100: Final = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
         pytest.param(A100, "nvidia.com/mig-1g.10gb.shared", Bounds(0, 10 * GIB),
                      id="a slice shared by nobody knows how many"),
         pytest.param(A100, "nvidia.com/mig-huge", ANY_SIZE, id="no profile"),
+        pytest.param(A100, "nvidia.com/mig-9c.3g.40gb", gib(40), id="no instance"),
         pytest.param(A100, "nvidia.com/mig-1c.0g.10gb", gib(10), id="no slices"),
         pytest.param({}, GPU, ANY_SIZE, id="nothing known"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from injector.rule_clashes import RuleContext
 from injector.rule_file import RulesError, load_rules, parse_rules
 from injector.rules import RuleBook, Rules
 from tests.fakes.webhook import AMD, C1, GPU, TRIGGER
@@ -224,9 +225,74 @@ def test_a_namespace_rule_may_not_inject_a_gpu_resource_of_the_default() -> None
     assert faults_of(json.dumps(rules)) == [
         (
             "namespaceResourceMap.ml.V100.nvidia.com/gpu.resourceList[0].name:"
-            " 'amd.com/gpu' is a GPU resource of this type"
+            " 'amd.com/gpu' is a GPU resource of this type, see"
+            " resourceMap.V100.amd.com/gpu"
         )
     ]
+
+
+def test_a_default_rule_may_not_inject_what_a_namespace_has_a_rule_for() -> None:
+    cores = {"resourceList": [{"name": "cpu", "coefficient": 1}]}
+    rules = {
+        "resourceMap": {
+            "V100": {GPU: {"resourceList": [{"name": "x.com/vgpu", "coefficient": 1}]}}
+        },
+        "namespaceResourceMap": {
+            "ml": {"V100": {"x.com/vgpu": cores}},
+            # Here the default rule is not in force.
+            "own": {"V100": {"x.com/vgpu": cores, GPU: cores}},
+            "other": {"T4": {"x.com/vgpu": cores}},
+        },
+    }
+
+    assert faults_of(json.dumps(rules)) == [
+        (
+            "resourceMap.V100.nvidia.com/gpu.resourceList[0].name: 'x.com/vgpu' is a"
+            " GPU resource of this type, see namespaceResourceMap.ml.V100.x.com/vgpu"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        pytest.param(
+            file_with('{"name": "x.com/vgpu", "coefficient": 1}'),
+            f"{RULE}.resourceList[0].name: 'x.com/vgpu' can fall back to another"
+            " resource, see fallback.chains",
+            id="a resource that falls",
+        ),
+        pytest.param(
+            file_with(annotations='{"x.com/weighed": ""}'),
+            f"{RULE}.annotations.x.com/weighed: a rule must not change what fallback"
+            " goes by",
+            id="an annotation of the fallback",
+        ),
+        pytest.param(
+            file_with(annotations='{"kubernetes.io/limit-ranger": ""}'),
+            f"{RULE}.annotations.kubernetes.io/limit-ranger: a rule must not set it:"
+            " LimitRanger says in it what it filled in",
+            id="the annotation of LimitRanger",
+        ),
+        pytest.param(
+            file_with(annotations='{"kubernetes.io/config.mirror": ""}'),
+            f"{RULE}.annotations.kubernetes.io/config.mirror: a rule must not set it:"
+            " it would make the pod a mirror pod",
+            id="the annotation of a mirror pod",
+        ),
+    ],
+)
+def test_a_rule_leaves_alone_what_the_rest_of_the_webhook_goes_by(
+    text: str, fault: str
+) -> None:
+    context = RuleContext(
+        decisions=frozenset({"x.com/weighed"}), falling=frozenset({"x.com/vgpu"})
+    )
+
+    with pytest.raises(RulesError) as caught:
+        parse_rules(text, "rules", context=context)
+
+    assert [str(found) for found in caught.value.faults] == [fault]
 
 
 def test_all_faults_are_named_at_once() -> None:
@@ -367,7 +433,7 @@ def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
 def test_another_trigger_frees_the_usual_one() -> None:
     text = file_with(annotations=f'{{"{TRIGGER}": "V100"}}')
 
-    rules = parse_rules(text, "rules", trigger_annotation="example.com/type")
+    rules = parse_rules(text, "rules", context=RuleContext("example.com/type"))
 
     assert rules.of_type("any", "V100")[GPU].annotations == {TRIGGER: "V100"}
 

@@ -108,11 +108,11 @@ def test_node_names_must_be_unique() -> None:
         build_node_index(("a", "b", "a"))
 
 
-def test_names_are_kept_as_json_text_too() -> None:
-    index = build_node_index(("a", 'odd "name"\n'))
+def test_an_index_knows_columns_and_the_order_of_names() -> None:
+    index = build_node_index(("b", "c", "a"))
 
-    assert index.quoted.tolist() == [b'"a"', b'"odd \\"name\\"\\n"']
-    assert dict(index.column_of) == {"a": 0, 'odd "name"\n': 1}
+    assert dict(index.column_of) == {"b": 0, "c": 1, "a": 2}
+    assert index.order.tolist() == [1, 2, 0]
 
 
 def test_nobody_can_write_to_what_a_snapshot_holds() -> None:
@@ -126,7 +126,7 @@ def test_nobody_can_write_to_what_a_snapshot_holds() -> None:
         snapshot.offered,
         snapshot.schedulable,
         snapshot.faulted,
-        snapshot.nodes.quoted,
+        snapshot.nodes.order,
         *(column.codes for column in snapshot.labels.values()),
     ]
 

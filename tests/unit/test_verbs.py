@@ -260,7 +260,7 @@ def test_a_name_that_comes_again_is_one_candidate() -> None:
     )
 
     assert list(question.names) == ["b", "a", "ghost"]
-    assert question.quoted().tolist() == [b'"b"', b'"a"', b'"ghost"']
+    assert question.literals() == ["b", "a", "ghost"]
     assert question.columns.tolist() == [1, 0, -1]
 
 

@@ -1,5 +1,6 @@
 """Which refused pods are woken, and when."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -227,6 +228,86 @@ def test_other_settings_count_as_a_change() -> None:
     pods.use_new_settings()
 
     assert pods.wait(10) == ["pod-1"]
+
+
+def test_a_device_class_counts_as_a_change_of_all_nodes() -> None:
+    pods = RefusedPods(make_node(), POD)
+    pods.refuse()
+    assert pods.wait(10) == []
+
+    pods.put_device_class("nvidia.com/gpu")
+
+    assert pods.wait(10) == ["pod-1"]
+
+
+def test_a_cluster_without_nodes_wakes_nobody() -> None:
+    pods = RefusedPods(POD)
+    pods.refuse()
+    assert pods.wait(10) == []
+
+    pods.put(make_node(gpus=1))
+
+    assert pods.wait(10) == ["pod-1"]
+
+
+def test_without_times_of_change_every_node_counts_as_changed() -> None:
+    pods = RefusedPods(make_node(gpus=1), POD)
+    generation = pods.snapshot.generation
+    pods.put(make_node(name="full", gpus=0))
+    pods.snapshot = replace(pods.snapshot, changed_at=None)
+
+    pods.refuse(generation=generation)
+
+    assert pods.wait(10) == ["pod-1"]
+
+
+def test_a_pod_that_changes_what_it_asks_is_judged_by_that() -> None:
+    pod = make_pod(gpus=1, spec={"nodeSelector": {"pool": "b"}})
+    pods = RefusedPods(make_busy(), pod)
+    pods.refuse(pod)
+    pods.put(make_node(gpus=4))
+    assert pods.wait(10) == []
+
+    pods.put(POD)  # as a gated pod may
+
+    assert pods.wait(10) == ["pod-1"]
+
+
+def test_a_pod_that_changes_otherwise_stays_among_its_kind() -> None:
+    pods = RefusedPods(make_busy(), POD)
+    pods.refuse()
+    pods.wait(1)
+
+    pods.put(make_pod(gpus=1, status=UNSCHEDULABLE))
+    pods.put(make_node(gpus=4))
+
+    assert pods.wait(10) == ["pod-1"]
+
+
+def test_what_is_said_of_a_forgotten_pod_is_ignored() -> None:
+    pods = RefusedPods(make_busy())
+
+    pods.wake_ups.woken("ghost", 1.0)
+    pods.wake_ups.postpone("ghost", 1.0)
+
+    assert pods.wake_ups.is_idle
+
+
+def test_no_more_pods_than_the_limit_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.wakeup.MAX_REFUSED", 2)
+    many = [make_pod(name=name, gpus=1) for name in ("a", "b", "c")]
+    pods = RefusedPods(make_busy(), *many)
+    for pod in many:
+        pods.refuse(pod)
+    pods.wait(1)
+    for pod in many:
+        pods.refuse(pod)
+
+    pods.put(make_node(gpus=4))
+
+    assert sorted(pods.wait(10)) == ["a", "b"]
 
 
 def test_many_kinds_of_pods_are_judged_in_turn() -> None:

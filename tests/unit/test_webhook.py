@@ -187,3 +187,50 @@ def test_a_late_review_holds_no_place() -> None:
     responses = [review(client, **{MIG: "1"}) for _ in range(4)]
 
     assert all(operations(response) for response in responses)
+
+
+VGPU: Final = "nvidia.com/vgpu"
+
+
+def test_chains_that_clash_with_the_rules_are_refused_by_a_reload(
+    tmp_path: Path,
+) -> None:
+    rule = {"resourceList": [{"name": VGPU, "coefficient": 1}]}
+    (tmp_path / "rules.json").write_text(
+        json.dumps({"resourceMap": {"V100": {GPU: rule}}})
+    )
+    webhook, client, _ = build({"injection": {"rulesFile": "rules.json"}}, tmp_path)
+    webhook.load_rules()
+
+    webhook.use(make_settings({"fallback": {"chains": [[MIG, GPU]]}}).fallback)
+    with pytest.raises(ValueError, match="can fall back"):
+        webhook.use(make_settings({"fallback": {"chains": [[VGPU, GPU]]}}).fallback)
+
+    # Neither the rules nor the chains that were in use are gone.
+    assert "patch" in review(client, **{MIG: "1"})
+    assert operations(review(client, **{GPU: "1"}))[0]["value"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("chains", "fault"),
+    [
+        pytest.param([], None, id="without chains"),
+        pytest.param([[MIG, GPU]], "must not change what fallback", id="with chains"),
+    ],
+)
+def test_a_rule_may_say_what_cards_a_pod_wants_where_nothing_falls_back(
+    chains: list[list[str]], fault: str | None, tmp_path: Path
+) -> None:
+    rule = {"annotations": {"gpu-extender.io/gpu-type": "V100"}}
+    (tmp_path / "rules.json").write_text(
+        json.dumps({"resourceMap": {"V100": {GPU: rule}}})
+    )
+    tree = {"injection": {"rulesFile": "rules.json"}, "fallback": {"chains": chains}}
+    webhook, client, _ = build(tree, tmp_path)
+
+    if fault is None:
+        webhook.load_rules()
+        assert operations(review(client, **{GPU: "1"}))[0]["value"] == "V100"
+    else:
+        with pytest.raises(ValueError, match=fault):
+            webhook.load_rules()

@@ -10,8 +10,9 @@ from extender.answers import (
     encode_filter_result,
     encode_priorities,
     encode_refusals,
-    join_kept,
-    quote_name,
+    join_names,
+    join_objects,
+    literal,
 )
 from extender.wire import WireError, decode_args, decode_node
 from scoring.feasibility import REASONS, Verdict
@@ -25,11 +26,9 @@ def body_of(**keys: Any) -> bytes:
     return json.dumps(keys).encode()
 
 
-def quoted(*names: str) -> np.ndarray[Any, np.dtype[np.object_]]:
-    """Return names as the snapshot keeps them."""
-    array = np.empty(len(names), dtype=object)
-    array[:] = [quote_name(name) for name in names]
-    return array
+def literals(*names: str) -> list[str]:
+    """Return names as they stand between quotes in JSON."""
+    return [literal(name) for name in names]
 
 
 # --- decoding ----------------------------------------------------------------
@@ -223,9 +222,9 @@ def test_names_are_the_same_whichever_way_a_body_takes(names: bytes) -> None:
 
 def test_every_verdict_goes_to_its_map_with_its_text() -> None:
     verdicts = np.array(list(Verdict), dtype=np.int64)
-    names = quoted(*(verdict.name for verdict in Verdict))
+    names = literals(*(verdict.name for verdict in Verdict))
 
-    kept, refused = join_kept([names[0]]), encode_refusals(names, verdicts)
+    kept, refused = join_names([names[0]]), encode_refusals(names, verdicts)
     answer = json.loads(encode_filter_result(kept, refused, has_objects=False))
 
     resolvable = {v.name: r.text for v, r in REASONS.items() if r.is_resolvable}
@@ -256,8 +255,8 @@ def test_reasons_are_constant_texts() -> None:
 def test_objects_are_joined_as_they_came() -> None:
     nodes = [msgspec.Raw(b'{"metadata": {"name":"a"} }'), msgspec.Raw(b'{"x":1}')]
 
-    refused = encode_refusals(quoted("a", "b"), np.array([0, 2]))
-    answer = encode_filter_result(join_kept(nodes[:1]), refused, has_objects=True)
+    refused = encode_refusals(literals("a", "b"), np.array([0, 2]))
+    answer = encode_filter_result(join_objects(nodes[:1]), refused, has_objects=True)
 
     assert answer == (
         b'{"Nodes":{"metadata":{},"items":[{"metadata": {"name":"a"} }]},'
@@ -282,7 +281,7 @@ def test_objects_are_joined_as_they_came() -> None:
 def test_priorities_are_a_bare_array_of_integers(
     scores: list[int], expected: bytes
 ) -> None:
-    names = quoted(*(f"n{i}" for i in range(len(scores))))
+    names = literals(*(f"n{i}" for i in range(len(scores))))
 
     assert encode_priorities(names, np.array(scores, dtype=np.int64)) == expected
 
@@ -290,6 +289,6 @@ def test_priorities_are_a_bare_array_of_integers(
 def test_a_name_that_looks_like_a_joint_is_left_whole() -> None:
     name = ',{"Host":'
 
-    answer = json.loads(encode_priorities(quoted(name, name), np.array([1, 2])))
+    answer = json.loads(encode_priorities(literals(name, name), np.array([1, 2])))
 
     assert answer == [{"Host": name, "Score": 1}, {"Host": name, "Score": 2}]

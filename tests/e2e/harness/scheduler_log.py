@@ -7,6 +7,8 @@ from typing import Final
 
 # klog: severity, month and day, time; what does not look so continues a line.
 LINE_START: Final = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
+# A verdict of the extender, with which it names itself and which is no error.
+VERDICT: Final = "Node is not known to gpu-extender"
 # Errors of ignorable extenders, and of scores, are logged as information.
 SAYS_ERROR: Final = re.compile(r"\berr(?:or)?=", re.IGNORECASE)
 
@@ -21,7 +23,7 @@ def extender_error_lines(log: str, extender_url: str) -> Sequence[str]:
         entry
         for entry in _entries(log)
         if (entry[0] in "EF" or SAYS_ERROR.search(entry))
-        and ("xtender" in entry or address in entry)
+        and ("xtender" in entry.replace(VERDICT, "") or address in entry)
     )
 
 

@@ -1,0 +1,67 @@
+"""Two refused pods and the waker that wakes them, over an API of the test's own."""
+
+import json
+import random
+from typing import Any, Final
+
+from cluster.backoff import Pace
+from cluster.cache import SnapshotCell
+from cluster.source import ApiError
+from extender.waker import Waker, WakerParts
+from tests.builders import make_node, make_pod
+from tests.fakes.refused_pods import RefusedPods
+
+BUSY: Final = make_node(gpus=4, labels={"nvidia.com/mig.config.state": "pending"})
+
+
+class Writer:
+    """An API server that takes patches, or fails as it is told to."""
+
+    def __init__(self) -> None:
+        self.patches: list[tuple[str, Any]] = []
+        self.error: ApiError | None = None
+
+    def patch(self, path: str, body: bytes) -> None:
+        self.patches.append((path, json.loads(body)))
+        if self.error is not None:
+            raise self.error
+
+
+class Outcomes(list[str]):
+    """Notes what became of each patch."""
+
+    def woke(self, outcome: str) -> None:
+        self.append(outcome)
+
+
+class Scene:
+    """Two refused pods that a node takes from the first second on."""
+
+    def __init__(self, *, is_synced: bool = True) -> None:
+        self.api, self.outcomes = Writer(), Outcomes()
+        pods = [make_pod(name=name, gpus=1) for name in ("a", "b")]
+        self.pods = RefusedPods(BUSY, *pods)
+        cell = SnapshotCell()
+        parts = WakerParts(
+            cell,
+            lambda: self.pods.options,
+            self.api,
+            self.outcomes,
+            "example.com/woken",
+        )
+        pace = Pace(monotonic=lambda: self.pods.now, rng=random.Random(1))  # noqa: S311
+        self.waker = Waker(parts, pace)
+        for pod in pods:
+            ask = self.pods.ask_of(pod)
+            self.waker.note(ask, self.pods.snapshot.generation, 1, is_empty=True)
+        self.pods.put(make_node(gpus=4))
+        if is_synced:
+            cell.publish(self.pods.snapshot)
+
+    def wait(self, seconds: float) -> list[str]:
+        """Let time pass, and return the names of the pods that were patched in it."""
+        before = len(self.api.patches)
+        for _ in range(round(seconds / 0.05)):
+            self.waker.step()
+            self.pods.now += 0.05
+        return [path.split("/")[-2] for path, _ in self.api.patches[before:]]
