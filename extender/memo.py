@@ -1,7 +1,7 @@
 """`Memo`: the computation that filter and prioritize of one pod share."""
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from cluster.cache import SnapshotSource
@@ -73,4 +73,11 @@ class Memo:
             return None
         if question.snapshot is snapshot:
             return call
-        return replace(call, question=replace(question, snapshot=snapshot))
+        question = Question(
+            question.ask,
+            question.names,
+            question.columns,
+            snapshot,
+            is_literal=question.is_literal,
+        )
+        return FilterCall(call.next_body, options, question, call.places)

@@ -8,7 +8,7 @@ It has no effect on answers: whatever is kept equals what would be computed anew
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -96,7 +96,8 @@ class Standings:
         shape = ask.shape
         kept = self._kept.get(shape)
         if kept is None or not kept.is_of(snapshot):
-            anybody = replace(ask, uid="", nominated_node="")
+            request, primary, accelerator, demand = shape
+            anybody = Ask("", request, primary, accelerator, "", demand)
             kept = self._bring_up_to_date(kept, snapshot, anybody)
             self._keep(shape, kept)
         # PERF: "wrap" looks at no bounds twice, and takes -1; bench/test_verbs.py

@@ -196,6 +196,8 @@ def counted_as_full(candidates: Candidates, ask: Ask) -> Candidates:
     and is scored as the full node that we see.
     """
     is_short = short_of(candidates, ask)
+    if not is_short.any():
+        return candidates
     return replace(
         candidates,
         requested=np.where(is_short, candidates.allocatable, candidates.requested),

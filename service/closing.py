@@ -71,46 +71,82 @@ class JsonErrorTask(waitress.task.ErrorTask):  # type: ignore[misc]  # untyped l
         self.write(body)
 
 
-def closing_channel(is_closing: Callable[[], bool]) -> type[Any]:
+class ClosingTask(waitress.task.WSGITask):  # type: ignore[misc]  # untyped library
+    """One request."""
+
+    def get_environment(self) -> dict[str, Any]:
+        """Return the WSGI environment, with the time of the request's arrival."""
+        environ: dict[str, Any] = super().get_environment()
+        environ[ARRIVED_KEY] = self.request.arrived
+        return environ
+
+    def build_response_header(self) -> bytes:
+        """Return the answer's head."""
+        if self.channel.is_closing():
+            self.set_close_on_finish()
+        head: bytes = super().build_response_header()
+        return head
+
+    def write(self, data: bytes) -> None:
+        """Send a part of the answer, the first one together with the head.
+
+        PERF: waitress sends the head on its own, which costs us and the client a
+        system call more; bench/http.py
+        """
+        if self.wrote_header or not data:
+            super().write(data)
+            return
+        self.channel.hold()
+        try:
+            super().write(data)
+        finally:
+            self.channel.release()
+
+
+class ClosingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # untyped
+    """One connection."""
+
+    task_class = ClosingTask
+    error_task_class = JsonErrorTask
+    parser_class = DatedParser
+
+    _held: list[bytes] | None = None
+
+    @staticmethod
+    def is_closing() -> bool:
+        """Say whether the connection ends with the answer under way."""
+        return False
+
+    def hold(self) -> None:
+        """Keep what is written until `release`."""
+        self._held = []
+
+    def release(self) -> None:
+        """Send what was kept, as one."""
+        held, self._held = self._held or [], None
+        self.write_soon(b"".join(held))
+
+    def write_soon(self, data: Any) -> int:
+        """Send some data, now or as soon as the client reads."""
+        if self._held is None:
+            return int(super().write_soon(data))
+        self._held.append(data)
+        return len(data)
+
+    def readable(self) -> bool:
+        """Say whether to wait for more; give up on a request that trickles in.
+
+        The server's loop asks at least once a second.
+        """
+        request = self.request
+        if request is not None and time.monotonic() - request.arrived > RECEIVE_SECONDS:
+            self.will_close = True
+        return bool(super().readable())
+
+
+def closing_channel(is_closing: Callable[[], bool]) -> type[ClosingChannel]:
     """Return a channel class that ends each connection while `is_closing`.
 
     The answer under way says ``Connection: close``, and is sent whole first.
     """
-
-    class ClosingTask(waitress.task.WSGITask):  # type: ignore[misc]  # untyped library
-        """One request."""
-
-        def get_environment(self) -> dict[str, Any]:
-            """Return the WSGI environment, with the time of the request's arrival."""
-            environ: dict[str, Any] = super().get_environment()
-            environ[ARRIVED_KEY] = self.request.arrived
-            return environ
-
-        def build_response_header(self) -> bytes:
-            """Return the answer's head."""
-            if is_closing():
-                self.set_close_on_finish()
-            head: bytes = super().build_response_header()
-            return head
-
-    class ClosingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # untyped
-        """One connection."""
-
-        task_class = ClosingTask
-        error_task_class = JsonErrorTask
-        parser_class = DatedParser
-
-        def readable(self) -> bool:
-            """Say whether to wait for more; give up on a request that trickles in.
-
-            The server's loop asks at least once a second.
-            """
-            request = self.request
-            if (
-                request is not None
-                and time.monotonic() - request.arrived > RECEIVE_SECONDS
-            ):
-                self.will_close = True
-            return bool(super().readable())
-
-    return ClosingChannel
+    return type("Channel", (ClosingChannel,), {"is_closing": staticmethod(is_closing)})
