@@ -111,7 +111,7 @@ class FilterResource:
         question, result = self._judge(args, options)
         deadline.check()
         parts.placements.forget(question.ask.uid)
-        under_way = parts.placements.under_way(question.snapshot)
+        under_way = parts.placements.under_way(question.snapshot, question.ask.uid)
         places = shortlisted(question, result, options, under_way)
         answer = encode_filter(body, args, question, result, places)
         resp.content_type = falcon.MEDIA_JSON
@@ -182,7 +182,7 @@ class PrioritizeResource:
         else:
             question, places = call.question, call.places
         deadline.check()
-        under_way = parts.placements.under_way(question.snapshot)
+        under_way = parts.placements.under_way(question.snapshot, question.ask.uid)
         priorities = prioritize_nodes(question, options, places, under_way)
         deadline.check()
         literals = question.literals(places)

@@ -77,13 +77,17 @@ class Placements:
             with self._lock:
                 self._placements.pop(uid, None)
 
-    def under_way(self, snapshot: Snapshot) -> Mapping[str, tuple[Request, ...]]:
+    def under_way(
+        self, snapshot: Snapshot, asking: str = ""
+    ) -> Mapping[str, tuple[Request, ...]]:
         """Return what is on its way to each node and not in `snapshot` yet.
 
         Parameters
         ----------
         snapshot : Snapshot
             A pod that it shows as bound, ended or deleted is forgotten.
+        asking : str
+            UID of the asking pod, which never counts against itself.
 
         Returns
         -------
@@ -104,6 +108,7 @@ class Placements:
             ]
             for uid in over:
                 del self._placements[uid]
-            for node_name, request, _ in self._placements.values():
-                found.setdefault(node_name, []).append(request)
+            for uid, placement in self._placements.items():
+                if uid != asking:
+                    found.setdefault(placement.node_name, []).append(placement.request)
         return {node_name: tuple(requests) for node_name, requests in found.items()}

@@ -48,7 +48,7 @@ class ExplainResource:
         source: SnapshotSource,
         options: Callable[[], VerbOptions],
         answered: AnsweredCalls,
-        under_way: Callable[[Snapshot], UnderWay],
+        under_way: Callable[[Snapshot, str], UnderWay],
         age_seconds: Callable[[], float | None],
     ) -> None:
         self._source = source
@@ -103,7 +103,8 @@ class ExplainResource:
                 "limit", min_value=1, max_value=MAX_LIMIT, default=DEFAULT_LIMIT
             ),
         )
-        explanation = explain(subject, snapshot, options, self._under_way(snapshot))
+        under_way = self._under_way(snapshot, subject.ask.uid)
+        explanation = explain(subject, snapshot, options, under_way)
         last_answers = self._answered.of(subject.ask.uid)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(

@@ -160,7 +160,8 @@ class ScoringSettings(SettingsModel):
     strategy: Literal["target", "binpack", "spread"] = pydantic.Field(
         default="target",
         description="Which nodes the utilization term prefers: those near"
-        " `targetUtilization`, the fullest ones, or the emptiest ones.",
+        " `targetUtilization`, the fullest ones, or the emptiest ones. `binpack` fills"
+        " best with `normalize: rank`: among equals, kube-scheduler draws lots.",
     )
     shortlist: Annotated[int, pydantic.Field(ge=0, le=10_000)] = pydantic.Field(
         default=0,

@@ -161,3 +161,11 @@ def test_the_oldest_placements_give_way(monkeypatch: pytest.MonkeyPatch) -> None
         placements.note(uid, node_name, ONE)
 
     assert placements.under_way(EMPTY) == {"c": (ONE,), "d": (ONE,)}
+
+
+def test_the_asking_pod_does_not_count_against_itself() -> None:
+    placements = Placements()
+    placements.note("u", "a", ONE)
+    placements.note("v", "a", TWO)
+
+    assert placements.under_way(EMPTY, "u") == {"a": (TWO,)}
