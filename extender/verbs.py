@@ -149,15 +149,16 @@ def _evaluate(
     special: Sequence[int],
     under_way: UnderWay = NOTHING_UNDER_WAY,
 ) -> Arrays:
-    """Return a part of what `VerbOptions.assess` gives for each candidate, shape (C,).
+    """Return one part of what `VerbOptions.assess` gives for each candidate.
 
     Candidates in the columns `special`, and those that the cache lacks, are computed
     for this very pod, the others with those that ask alike.
     """
     snapshot, ask, columns = question.snapshot, question.ask, question.columns
+    compute = options.judge if part is VERDICTS else options.total_up
     if not snapshot.nodes.names:
         candidates = take_columns(snapshot, columns, ask, options.label_keys)
-        arrays = options.assess(candidates, ask)[part]
+        arrays = compute(candidates, ask)
     else:
         arrays = options.standings.take(snapshot, columns, ask, part)
         if special or question.has_unknown:
@@ -165,12 +166,12 @@ def _evaluate(
             candidates = take_columns(snapshot, columns[apart], ask, options.label_keys)
             if under_way:
                 candidates = with_under_way(candidates, ask, snapshot, under_way)
-            _put(arrays, apart, options.assess(candidates, ask)[part])
+            _put(arrays, apart, compute(candidates, ask))
     if question.templates is not None:
         absent = columns < 0
         found = np.arange(int(absent.sum()), dtype=np.intp)  # in the same order
         candidates = take_columns(question.templates, found, ask, options.label_keys)
-        _put(arrays, absent, options.assess(candidates, ask)[part])
+        _put(arrays, absent, compute(candidates, ask))
     return arrays
 
 

@@ -88,5 +88,5 @@ def _live_round(
     except DeadlineError:
         delete_quietly(client, pod)
     situation.undo(number)
-    time.sleep(LAG_SECONDS)  # so that the next round finds us in step
+    time.sleep(REST_SECONDS)  # so that the next round finds us in step
     return took
