@@ -6,8 +6,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.service_process import ServiceProcess
+
+# No test is timed: Hypothesis makes tables of Unicode on its first run on a machine.
+settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("untimed")
 
 CAPTURES: Final = Path(__file__).parent / "contract" / "captures"
 
