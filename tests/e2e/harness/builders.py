@@ -52,6 +52,12 @@ def make_node(  # noqa: PLR0913 - every argument is optional and named
     }
 
 
+def question_about(pod: JsonObject, nodes: Sequence[str]) -> JsonObject:
+    """Return a call about a pod, with a UID as every pod of an API server has one."""
+    metadata = {"uid": f"uid-of-{pod['metadata']['name']}", **pod["metadata"]}
+    return {"Pod": {**pod, "metadata": metadata}, "NodeNames": list(nodes)}
+
+
 def make_pod(  # noqa: PLR0913 - every argument is optional and named
     name: str | None = None,
     *,

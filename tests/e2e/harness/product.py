@@ -14,7 +14,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.harness.amounts import Amounts, amounts_shown
-from tests.e2e.harness.builders import JsonObject, make_pod
+from tests.e2e.harness.builders import JsonObject, make_pod, question_about
 from tests.e2e.harness.connection import ApiError
 from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.ports import LOOPBACK, free_port
@@ -207,12 +207,11 @@ class Product:
 
     def ask_filter(self, pod: JsonObject, *nodes: str) -> tuple[int, Any]:
         """Ask the filter as kube-scheduler does."""
-        return self.post("/scheduler/filter", {"Pod": pod, "NodeNames": list(nodes)})
+        return self.post("/scheduler/filter", question_about(pod, nodes))
 
     def ask_priorities(self, pod: JsonObject, *nodes: str) -> tuple[int, Any]:
         """Ask for priorities as kube-scheduler does."""
-        question = {"Pod": pod, "NodeNames": list(nodes)}
-        return self.post("/scheduler/prioritize", question)
+        return self.post("/scheduler/prioritize", question_about(pod, nodes))
 
     def amounts(self) -> Amounts:
         """Return node -> resource -> (allocatable, requested), as the cache has it."""
