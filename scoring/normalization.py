@@ -94,7 +94,7 @@ def ranked(places: IndexArray, max_score: int) -> Int64Array:
     count = len(places)
     scores = np.empty(count, dtype=np.int64)
     after_best = np.arange(count - 1, -1, -1, dtype=np.int64)
-    scores[places] = after_best * (max_score - 1) // max(count - 1, 1)
+    scores[places] = after_best * max(max_score - 1, 0) // max(count - 1, 1)
     scores[places[:1]] = max_score
     return scores
 
@@ -125,23 +125,18 @@ def normalize(
     int64 array, shape (C,)
         0..`scale.max_score`; hundredths are rounded half up.
     """
-    to_hundredths = METHODS[scale.method]
-    if to_hundredths and tiers is None and len(totals) and taking_part.all():
+    if tiers is None and len(totals) and taking_part.all():
         # PERF: as nearly always; bench/test_kernels.py
-        return _round(to_hundredths(totals, scale), scale.max_score)
+        return _spread(totals, scale, scale.max_score, order)
     scores = np.zeros(len(totals), dtype=np.int64)
     places = np.flatnonzero(taking_part)
     if len(places) == 0:
         return scores
-    part = totals.take(places)
-    part_tiers = None if tiers is None else tiers.take(places)
-    if to_hundredths is None:
-        first = best_first(part, part_tiers, order.take(places))
-        scores[places] = ranked(first, scale.max_score)
+    part, part_order = totals.take(places), order.take(places)
+    if tiers is None:
+        scores[places] = _spread(part, scale, scale.max_score, part_order)
         return scores
-    if part_tiers is None:
-        scores[places] = _round(to_hundredths(part, scale), scale.max_score)
-        return scores
+    part_tiers = tiers.take(places)
     present = np.unique(part_tiers)
     for position, tier in enumerate(present[::-1].tolist()):
         # The priorities are shared out among the tiers: a band of its own for each.
@@ -149,11 +144,17 @@ def normalize(
         above = (position + 1) * (scale.max_score + 1) // len(present)
         width = max(above - lowest - 1, 0)
         here = part_tiers == tier
-        scores[places[here]] = lowest + _round(to_hundredths(part[here], scale), width)
+        band = _spread(part[here], scale, width, part_order[here])
+        scores[places[here]] = lowest + band
     return scores
 
 
-def _round(hundredths: Totals, width: int) -> Int64Array:
-    """Return `hundredths` of `width`, rounded half up."""
-    rounded: Int64Array = ((hundredths * width + 50) // 100).astype(np.int64)
+def _spread(totals: Totals, scale: Scale, width: int, order: Int64Array) -> Int64Array:
+    """Return the totals of some candidates as whole numbers in 0..`width`."""
+    to_hundredths = METHODS[scale.method]
+    if to_hundredths is None:
+        return ranked(best_first(totals, None, order), width)
+    rounded: Int64Array = ((to_hundredths(totals, scale) * width + 50) // 100).astype(
+        np.int64
+    )
     return rounded

@@ -134,3 +134,17 @@ def test_the_best_come_first() -> None:
 
     assert best_first(totals, None, order).tolist() == [2, 1, 0, 3]
     assert best_first(totals, np.array([1, 1, 1, 0]), order).tolist() == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_tiers_have_bands_of_their_own_however_many_nodes_are_in_each(
+    method: str,
+) -> None:
+    totals = [60 + i for i in range(7)] + [80 + i for i in range(60)]
+    tiers = [0] * 7 + [1] * 30 + [2] * 30
+
+    scores = normalized(totals, Scale(method, 10, 50, 150), tiers=tiers)
+
+    first, second, third = scores[:7], scores[7:37], scores[37:]
+    assert first.min() > second.max()
+    assert second.min() > third.max()
