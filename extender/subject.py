@@ -95,6 +95,8 @@ def _subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
         )
     if record.is_gated:
         notes.append(_GATED)
+    if not record.demand.is_readable:
+        notes.append(_UNREADABLE)
     return Subject(
         namespace=record.namespace,
         name=record.name,
@@ -107,6 +109,11 @@ def _subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
     )
 
 
+_UNREADABLE: Final = (
+    "An annotation by which the pod says what cards it wants cannot be read: calls"
+    " about it are answered 400 with the annotation and its value, in our log and in"
+    " the answer to POST /explain. What is shown here is not what is answered."
+)
 _GATED: Final = (
     "The pod has scheduling gates: kube-scheduler does not look at it before they are"
     " gone."
@@ -166,6 +173,8 @@ def _subject_of_pod(
         )
     if record.is_gated:
         notes.append(_GATED)
+    if not record.demand.is_readable:
+        notes.append(_UNREADABLE)
     return Subject(
         namespace=record.namespace or "default",
         name=record.name or record.generate_name,

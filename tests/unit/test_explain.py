@@ -568,6 +568,16 @@ def test_a_pending_pod_of_the_cache_is_explained_by_what_is_kept_of_it() -> None
     ]
 
 
+def test_a_pod_of_the_cache_whose_annotation_cannot_be_read_says_so() -> None:
+    pod = make_pod(name="p", gpus=2, annotations={"gpu-extender.io/gpu-type": "H100,,"})
+    snapshot = make_snapshot(nodes=[make_node(gpus=8)], pods=[pod])
+
+    subject = find_subject(snapshot, "default", "p", options())
+
+    assert subject is not None
+    assert any("cannot be read" in note and "400" in note for note in subject.notes)
+
+
 def test_a_bound_pod_does_not_count_against_itself() -> None:
     snapshot = make_snapshot(
         nodes=[make_node(gpus=8)],
