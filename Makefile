@@ -10,7 +10,7 @@ K8S ?= 1.36
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench bench-cache bench-scheduler fuzz e2e e2e-full format requirements clean
+.PHONY: help run test check bench bench-cache bench-scheduler fuzz fuzz-reviews e2e e2e-full format requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ bench-scheduler: $(READY)  ## time the real kube-scheduler, with us and without 
 
 fuzz: $(READY)  ## mutated bodies against the extender for ten minutes (SECONDS=600)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+fuzz-reviews: $(READY)  ## mutated admission reviews against the webhook (SECONDS=600)
+	$(BIN)/python -m tests.fuzz.reviews --seconds $(SECONDS)
 
 e2e: $(READY)  ## the suite on a real control plane (K8S=1.36)
 	$(BIN)/python tests/e2e/build.py --minor $(K8S)

@@ -30,6 +30,7 @@ MAX_ERROR_BYTES: Final = 65_536
 CHUNK_BYTES: Final = 262_144
 # Of a request whose body is small on both sides, and that nobody waits for.
 PATCH_TIMEOUT_SECONDS: Final = 5.0
+_GOOD: Final = (HTTPStatus.OK, HTTPStatus.CREATED)
 
 
 class KubeconfigError(ValueError):
@@ -75,17 +76,45 @@ class ApiServer:
 
     def patch(self, path: str, body: bytes) -> None:
         """Merge a JSON object into the one at `path`; raise `ApiError` if refused."""
+        self._exchange("PATCH", path, body, "application/merge-patch+json")
+
+    def read(self, path: str) -> bytes:
+        """Return one object; raise `ApiError` if there is none."""
+        return self._exchange("GET", path)
+
+    def create(self, path: str, body: bytes) -> None:
+        """Create an object in the collection at `path`; raise `ApiError` if refused."""
+        self._exchange("POST", path, body, "application/json")
+
+    def replace(self, path: str, body: bytes) -> None:
+        """Replace the object at `path`; raise `ApiError` if refused."""
+        self._exchange("PUT", path, body, "application/json")
+
+    def merge(self, path: str, body: bytes) -> None:
+        """Merge an object, and lists by their items' keys, into the one at `path`."""
+        self._exchange("PATCH", path, body, "application/strategic-merge-patch+json")
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None = None, content_type: str = ""
+    ) -> bytes:
+        """Return the answer to a request whose bodies are small on both sides."""
         timeout = Timeout(total=PATCH_TIMEOUT_SECONDS)
-        ApiResponse(self._request("PATCH", path, timeout, body)).read()
+        response = self._request(method, path, timeout, body, content_type)
+        return ApiResponse(response).read()
 
     def _request(
-        self, method: str, target: str, timeout: Timeout, body: bytes | None = None
+        self,
+        method: str,
+        target: str,
+        timeout: Timeout,
+        body: bytes | None = None,
+        content_type: str = "",
     ) -> urllib3.BaseHTTPResponse:
-        """Return a 200 answer, its body unread; raise `ApiError` for any other."""
+        """Return a good answer, its body unread; raise `ApiError` for any other."""
         session = self._session
         headers = session.headers()
         if body is not None:
-            headers["Content-Type"] = "application/merge-patch+json"
+            headers["Content-Type"] = content_type
         with _translated():
             # Retries are the caller's: urllib3's would hide an outage from it, and
             # sleep through a Retry-After that nobody could interrupt.
@@ -99,7 +128,7 @@ class ApiServer:
                 retries=False,
                 redirect=False,
             )
-        if response.status == HTTPStatus.OK:
+        if response.status in _GOOD:
             return response
         error = _error_of(response)
         if response.status == HTTPStatus.UNAUTHORIZED:

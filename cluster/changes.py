@@ -8,7 +8,7 @@ import msgspec
 
 from cluster.objects import NodeRecord, PodRecord
 from scoring.cards import NodeCards
-from scoring.objects import Request
+from scoring.objects import LimitMaxima, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,13 @@ class DeviceClassesListed:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitRangesListed:
+    """What the LimitRanges of each namespace allow at most, all of them."""
+
+    maxima: Mapping[str, LimitMaxima]
+
+
+@dataclass(frozen=True, slots=True)
 class CardsChanged:
     """Cards are told by other rules from now on.
 
@@ -102,5 +109,6 @@ Change: TypeAlias = (
     | PodGone
     | PodsListed
     | DeviceClassesListed
+    | LimitRangesListed
     | CardsChanged
 )

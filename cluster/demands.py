@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from scoring.card_reader import CardReader
+from scoring.card_reader import CardReader, CardRules
 from scoring.demand import NO_DEMAND, UNREADABLE, Demand
 from scoring.demand_annotations import DemandAnnotations, DemandError
 
@@ -30,6 +30,11 @@ class DemandReader:
         self._cards = cards or CardReader()
         self._names = self.annotations.names
         self._known: dict[tuple[str | None, ...], Demand] = {}
+
+    def use(self, rules: CardRules) -> None:
+        """Know models and families by other rules from now on."""
+        self._cards.use(rules)
+        self._known = {}
 
     def read(self, annotations: Mapping[str, str] | None) -> Demand:
         """Return what a pod with these annotations wants.

@@ -4,7 +4,7 @@ One file or several; one object, a list or several documents in each.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -13,8 +13,20 @@ import msgspec
 import yaml
 from yaml.constructor import ConstructorError
 
-from cluster.changes import Change, DeviceClassesListed, NodesListed, PodsListed
+from cluster.changes import (
+    Change,
+    DeviceClassesListed,
+    LimitRangesListed,
+    NodesListed,
+    PodsListed,
+)
 from cluster.decode import Fault, RecordBuilder, convert_with_faults
+from cluster.limit_ranges import (
+    LimitRange,
+    LimitRangeRecord,
+    limit_range_record,
+    maxima_of,
+)
 from cluster.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
 from scoring.resources import shorten
 
@@ -83,6 +95,7 @@ class _Contents:
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     pods: dict[str, PodRecord] = field(default_factory=dict)
     device_class_resources: set[str] = field(default_factory=set)
+    limit_ranges: list[LimitRangeRecord] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -128,6 +141,7 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
         NodesListed(tuple(contents.nodes.values())),
         PodsListed(tuple(contents.pods.values())),
         DeviceClassesListed(frozenset(contents.device_class_resources)),
+        LimitRangesListed(maxima_of(contents.limit_ranges)),
     )
 
 
@@ -185,32 +199,8 @@ def _add(
         wanted = "a list" if kind == "List" else "an object"
         contents.faults.append(Fault(where, f"wanted {wanted}, got {shorten(tree)}"))
         return
-    faults: list[Fault] = []
-    if kind == "Node":
-        node, faults = convert_with_faults(tree, Node)
-        if node is not None:
-            record, more = builder.node_record(node)
-            faults += more + _missing_name(record.name)
-            faults += _duplicate(record.name, contents.nodes, "metadata.name")
-            contents.nodes[record.name] = record
-    elif kind == "Pod":
-        pod, faults = convert_with_faults(tree, Pod)
-        if pod is not None:
-            held, more = builder.pod_record(pod)
-            faults += more + _missing_name(held.name)
-            faults += _duplicate(held.uid, contents.pods, "metadata.uid")
-            contents.pods[held.uid] = held
-    elif kind == "DeviceClass":
-        device_class, faults = convert_with_faults(tree, DeviceClass)
-        if device_class is not None and device_class.spec.extended_resource_name:
-            contents.device_class_resources.add(
-                device_class.spec.extended_resource_name
-            )
-    elif kind == CUT_SHORT:
-        wanted = "wanted kind List after the items, got none: is the file complete?"
-        faults = [Fault("kind", wanted)]
-    elif not kind:
-        faults = [Fault("kind", f"wanted text, got {shorten(tree.get('kind'))}")]
+    adder = _ADDERS.get(kind)
+    faults = _strange(tree, kind) if adder is None else adder(contents, tree, builder)
     contents.faults.extend(
         Fault(
             where + ("" if fault.path.startswith("[") else ".") + fault.path,
@@ -218,6 +208,68 @@ def _add(
         )
         for fault in faults
     )
+
+
+def _strange(tree: Mapping[str, Any], kind: str) -> list[Fault]:
+    """Return the fault of an object of a kind that is not read, if it is one."""
+    if kind == CUT_SHORT:
+        wanted = "wanted kind List after the items, got none: is the file complete?"
+        return [Fault("kind", wanted)]
+    if not kind:
+        return [Fault("kind", f"wanted text, got {shorten(tree.get('kind'))}")]
+    return []
+
+
+def _add_node(contents: _Contents, tree: Any, builder: RecordBuilder) -> list[Fault]:
+    """Add a node; return its faults."""
+    node, faults = convert_with_faults(tree, Node)
+    if node is not None:
+        record, more = builder.node_record(node)
+        faults += more + _missing_name(record.name)
+        faults += _duplicate(record.name, contents.nodes, "metadata.name")
+        contents.nodes[record.name] = record
+    return faults
+
+
+def _add_pod(contents: _Contents, tree: Any, builder: RecordBuilder) -> list[Fault]:
+    """Add a pod; return its faults."""
+    pod, faults = convert_with_faults(tree, Pod)
+    if pod is not None:
+        held, more = builder.pod_record(pod)
+        faults += more + _missing_name(held.name)
+        faults += _duplicate(held.uid, contents.pods, "metadata.uid")
+        contents.pods[held.uid] = held
+    return faults
+
+
+def _add_device_class(
+    contents: _Contents, tree: Any, _builder: RecordBuilder
+) -> list[Fault]:
+    """Add the resource of a DeviceClass; return its faults."""
+    device_class, faults = convert_with_faults(tree, DeviceClass)
+    if device_class is not None and device_class.spec.extended_resource_name:
+        contents.device_class_resources.add(device_class.spec.extended_resource_name)
+    return faults
+
+
+def _add_limit_range(
+    contents: _Contents, tree: Any, _builder: RecordBuilder
+) -> list[Fault]:
+    """Add the maxima of a LimitRange; return its faults."""
+    limit_range, faults = convert_with_faults(tree, LimitRange)
+    if limit_range is not None:
+        record, more = limit_range_record(limit_range)
+        faults += more
+        contents.limit_ranges.append(record)
+    return faults
+
+
+_ADDERS: Final[Mapping[str, Callable[[_Contents, Any, RecordBuilder], list[Fault]]]] = {
+    "Node": _add_node,
+    "Pod": _add_pod,
+    "DeviceClass": _add_device_class,
+    "LimitRange": _add_limit_range,
+}
 
 
 def _missing_name(name: str) -> list[Fault]:

@@ -17,6 +17,7 @@ from cluster.changes import (
 )
 from cluster.decode import Fault, RecordBuilder, convert_with_faults, decode_object
 from cluster.device_classes import DeviceClassTable
+from cluster.limit_ranges import LimitRange, LimitRangeRecord
 from cluster.objects import (
     DeviceClass,
     Node,
@@ -40,8 +41,8 @@ NODES: Final = "nodes"
 PODS: Final = "pods"
 DEVICE_CLASSES: Final = "deviceclasses"
 
-_Object = TypeVar("_Object", Node, Pod, DeviceClass)
-_Record = TypeVar("_Record", NodeRecord, PodRecord, DeviceClass)
+_Object = TypeVar("_Object", Node, Pod, DeviceClass, LimitRange)
+_Record = TypeVar("_Record", NodeRecord, PodRecord, DeviceClass, LimitRangeRecord)
 
 
 @dataclass(slots=True)

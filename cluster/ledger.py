@@ -11,7 +11,6 @@ from cluster.arrivals import Arrivals, Departures
 from cluster.changes import (
     CardsChanged,
     Change,
-    DeviceClassesListed,
     NodeGone,
     NodeSeen,
     NodesListed,
@@ -20,6 +19,7 @@ from cluster.changes import (
     PodsListed,
 )
 from cluster.columns import Columns
+from cluster.extras import Extras
 from cluster.failures import Failures
 from cluster.objects import NodeRecord, PodRecord
 from cluster.shares import Shares
@@ -56,7 +56,7 @@ class Ledger:
         self._arrivals = Arrivals()
         self._departures = Departures()
         self._failures = failures or Failures()
-        self._device_class_resources: frozenset[str] = frozenset()
+        self._extras = Extras()
         self._has_nodes = False
         self._has_pods = False
         self._dirty: set[str] = set()
@@ -112,12 +112,11 @@ class Ledger:
                 self._replace_nodes(records, partial)
             case PodsListed(records, partial):
                 self._replace_pods(records, partial)
-            case DeviceClassesListed(resources):
-                self._has_changes |= resources != self._device_class_resources
-                self._device_class_resources = resources
             case CardsChanged():
                 for record in tuple(self._nodes.values()):
                     self._apply_node(change.reread(record), is_partial=False)
+            case _:
+                self._has_changes |= self._extras.take(change)
 
     def _replace_nodes(
         self, records: tuple[NodeRecord, ...], partial: frozenset[str]
@@ -296,6 +295,7 @@ class Ledger:
             shares=self._shares.publish(),
             pending=self._waiting,
             arrivals=self._arrivals.publish(),
-            device_class_resources=self._device_class_resources,
+            device_class_resources=self._extras.device_class_resources,
             departed=self._departures.publish(),
+            limit_maxima=self._extras.limit_maxima,
         )

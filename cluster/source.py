@@ -70,5 +70,25 @@ class ApiWriter(Protocol):
         ...
 
 
-class Api(ApiReader, ApiWriter, Protocol):
-    """Both of one API server."""
+class ApiEditor(Protocol):
+    """Something that reads and changes single, small objects of the Kubernetes API."""
+
+    def read(self, path: str) -> bytes:
+        """Return the object at `path`; raise `ApiError` if there is none."""
+        ...
+
+    def create(self, path: str, body: bytes) -> None:
+        """Create an object in the collection at `path`."""
+        ...
+
+    def replace(self, path: str, body: bytes) -> None:
+        """Replace the object at `path`, of the version that the body names."""
+        ...
+
+    def merge(self, path: str, body: bytes) -> None:
+        """Merge an object into the one at `path`, and lists by their items' names."""
+        ...
+
+
+class Api(ApiReader, ApiWriter, ApiEditor, Protocol):
+    """All of one API server."""

@@ -7,6 +7,7 @@ from cluster.backoff import Pace
 from cluster.decode import RecordBuilder
 from cluster.health import SourceHealth
 from cluster.kinds import NODES, PODS, device_classes_kind, nodes_kind, pods_kind
+from cluster.limit_range_kind import limit_ranges_kind
 from cluster.outlet import Outlet, WatchObserver
 from cluster.reflector import Reflector
 from cluster.source import ApiReader
@@ -40,7 +41,12 @@ class ClusterWatch:
         outlet = Outlet(submit, self._health, observer)
         self._reflectors = {
             kind.name: Reflector(kind, api, outlet, pace)
-            for kind in (nodes_kind(builder), pods_kind(builder), device_classes_kind())
+            for kind in (
+                nodes_kind(builder),
+                pods_kind(builder),
+                device_classes_kind(),
+                limit_ranges_kind(),
+            )
         }
 
     def start(self) -> None:

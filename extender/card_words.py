@@ -4,15 +4,17 @@ from extender.amounts import show_bytes
 from scoring.cards import Bounds, NodeCards
 from scoring.demand import Demand
 from scoring.objects import Request
-from scoring.resources import MAX_QUANTITY
+from scoring.resources import MAX_QUANTITY, is_whole_card
 
 
-def show_demand(demand: Demand) -> str:
-    """Return what narrows down which cards will do.
+def show_demand(demand: Demand, request: Request) -> str:
+    """Return what narrows down which cards will do; empty for nothing.
 
-    >>> show_demand(Demand(types=("H100", "A100"), excluded=("L4",)))
+    Whole ones are wanted only where cards are requested, not slices or shares.
+
+    >>> show_demand(Demand(("H100", "A100"), ("L4",)), (("nvidia.com/gpu", 1),))
     'H100 or A100, not L4, whole cards'
-    >>> show_demand(Demand(min_memory=40 * 2**30, is_sharing_allowed=True))
+    >>> show_demand(Demand(min_memory=40 * 2**30), (("nvidia.com/mig-1g.10gb", 1),))
     'at least 40Gi of memory'
     """
     parts = []
@@ -22,7 +24,7 @@ def show_demand(demand: Demand) -> str:
         parts.append("not " + " or ".join(demand.excluded))
     if demand.min_memory:
         parts.append(f"at least {show_bytes(demand.min_memory)} of memory")
-    if demand.wants_whole_cards:
+    if demand.wants_whole_cards and any(is_whole_card(name) for name, _ in request):
         parts.append("whole cards")
     return ", ".join(parts)
 

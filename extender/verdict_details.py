@@ -182,10 +182,10 @@ def _about_cards(judged: Judged, place: int) -> str:
         said.append(f"{key}={judged.ask.accelerator} wanted, {has}")
     if not demand.is_readable:
         said.append("an annotation of the pod cannot be read")
-    elif demand.is_of_cards:
+    elif wanted := show_demand(demand, judged.ask.request):
         cards = facts.cards if isinstance(facts, NodeRecord) else NO_CARDS
         has = show_cards(cards, judged.ask.request if demand.min_memory else ())
-        said.append(f"{show_demand(demand)} wanted, the node has {has}")
+        said.append(f"{wanted} wanted, the node has {has}")
     return "; ".join(said)
 
 

@@ -164,9 +164,7 @@ class Admission:
             # same for them.
             warnings = _run(self._options.steps, pod, facts)
             warnings += _run(self._options.checks, pod, facts)
-            # Most pods are not changed, and a diff costs more than all the rest.
-            is_changed = pod != review.object
-            operations = json_patch(review.object, pod) if is_changed else []
+            operations = json_patch(review.object, pod)
             check()
             undo.pop_all()  # what the fallback holds is wanted now
         return _Decision(injection, fallback, tuple(warnings), operations)
@@ -177,6 +175,8 @@ class Admission:
         self._observer.observe_admission(injection.outcome, injection.reason)
         if fallback is not None:
             self._observer.observe_fallback(fallback.outcome)
+        if not logger.isEnabledFor(logging.DEBUG):
+            return
         logger.debug(
             "admission reviewed",
             extra={

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from injector.containers import ContainerAmounts
@@ -11,10 +12,28 @@ from injector.rules import ResourceRule
 from scoring.resources import scale_of, shorten
 
 _MAX_NAMED: Final = 4
+_MAX_REMEMBERED: Final = 16  # containers
+NOTHING: Final = Fraction(0)
 
 
 class OverBudgetError(ValueError):
     """A budget of which nothing is left for a GPU container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much of a resource a container gets.
+
+    Attributes
+    ----------
+    value : Fraction
+        In cores, bytes or pieces.
+    text : str
+        The same as a quantity.
+    """
+
+    value: Fraction
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,56 +44,46 @@ class GpuWork:
     ----------
     gpu_containers : tuple of ContainerAmounts
         Those with at least one GPU.
+    gpus : tuple of int
+        How many each of them has.
     others : tuple of ContainerAmounts
         What runs beside them: other containers, restartable init containers.
     """
 
     gpu_resource: str
     gpu_containers: tuple[ContainerAmounts, ...]
+    gpus: tuple[int, ...]
     others: tuple[ContainerAmounts, ...]
 
-    def gpus(self) -> list[int]:
-        """Return the GPUs of each GPU container."""
-        return [item.count(self.gpu_resource) for item in self.gpu_containers]
-
-    def amounts(self, rule: ResourceRule) -> list[Fraction]:
-        """Return what each GPU container gets, in cores, bytes or pieces.
+    def amounts(self, rule: ResourceRule) -> tuple[Amount, ...]:
+        """Return what each GPU container gets.
 
         Raises `OverBudgetError` where a container would get nothing of a resource
         that all containers share: a limit of 0 means no limit to the kubelet.
         """
-        if not rule.is_standard:
-            return [
-                Fraction(whole_total(rule.name, rule.per_gpu, count))
-                for count in self.gpus()
-            ]
-        scale = scale_of(rule.name)
-        gpus = self.gpus()
-        total = whole_total(rule.name, rule.per_gpu, sum(gpus))
-        asked = sum((item.requested(rule.name) for item in self.others), Fraction(0))
-        pool = total - asked * scale
-        shares = split_by_gpus(max(int(pool // 1), 0), gpus)
-        if not all(shares):
-            raise OverBudgetError(
-                self._over_budget(rule, Fraction(total, scale), pool / scale, shares)
-            )
-        return [Fraction(share, scale) for share in shares]
+        asked = NOTHING
+        if rule.is_standard:
+            asked = sum((item.requested(rule.name) for item in self.others), asked)
+        share = _remembered if len(self.gpus) <= _MAX_REMEMBERED else _shares
+        amounts = share(rule, self.gpus, asked)
+        if rule.is_standard and not all(item.value for item in amounts):
+            raise OverBudgetError(self._over_budget(rule, asked, amounts))
+        return amounts
 
     def _over_budget(
         self,
         rule: ResourceRule,
-        total: Fraction,
-        left: Fraction,
-        shares: Sequence[int],
+        asked: Fraction,
+        amounts: Sequence[Amount],
     ) -> str:
         """Return the numbers of a budget that does not suffice."""
+        total = _total(rule, sum(self.gpus))
+        left = total - asked
 
         def said(amount: Fraction) -> str:
             return format_quantity(amount, is_binary=rule.is_binary)
 
-        budget = (
-            f"the budget of {sum(self.gpus())} {self.gpu_resource} is {said(total)}"
-        )
+        budget = f"the budget of {sum(self.gpus)} {self.gpu_resource} is {said(total)}"
         asking = [item for item in self.others if item.requested(rule.name)]
         named = ", ".join(
             f"{shorten(item.name)} {said(item.requested(rule.name))}"
@@ -82,14 +91,38 @@ class GpuWork:
         )
         more = ", ..." if len(asking) > _MAX_NAMED else ""
         others = (
-            f"others ask {said(total - left)} ({named}{more})"
-            if asking
-            else "others ask none"
+            f"others ask {said(asked)} ({named}{more})" if asking else "others ask none"
         )
         empty = ", ".join(
             shorten(item.name)
-            for item, share in zip(self.gpu_containers, shares, strict=True)
-            if not share
+            for item, amount in zip(self.gpu_containers, amounts, strict=True)
+            if not amount.value
         )
         short = f"short by {said(-left)}" if left < 0 else f"{said(left)} left"
         return f"{rule.name} {short} for container {empty}: {others}, {budget}"
+
+
+def _total(rule: ResourceRule, gpus: int) -> Fraction:
+    """Return what so many GPUs are worth, in cores, bytes or pieces."""
+    return Fraction(whole_total(rule.name, rule.per_gpu, gpus), scale_of(rule.name))
+
+
+def _shares(
+    rule: ResourceRule, gpus: tuple[int, ...], asked: Fraction
+) -> tuple[Amount, ...]:
+    """Return what each container gets where others ask so much of it already."""
+    scale = scale_of(rule.name)
+    if rule.is_standard:
+        pool = (_total(rule, sum(gpus)) - asked) * scale
+        parts = split_by_gpus(max(int(pool // 1), 0), gpus)
+    else:
+        parts = [whole_total(rule.name, rule.per_gpu, count) for count in gpus]
+    values = [Fraction(part, scale) for part in parts]
+    return tuple(
+        Amount(value, format_quantity(value, is_binary=rule.is_binary))
+        for value in values
+    )
+
+
+# PERF: pods of one template get the same; `bench/test_reviews.py`.
+_remembered: Final = lru_cache(maxsize=1024)(_shares)

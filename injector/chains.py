@@ -49,6 +49,10 @@ class Chains:
         """Say whether `resource` is in a chain."""
         return resource in self._tails
 
+    def can_fall(self, resource: str) -> bool:
+        """Say whether there is something that `resource` can fall to."""
+        return bool(self._tails.get(resource))
+
     def tail(self, resource: str) -> tuple[str, ...]:
         """Return what `resource` can fall to, best first; the last falls to nothing."""
         return self._tails.get(resource, ())

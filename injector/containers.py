@@ -44,8 +44,10 @@ class ContainerAmounts:
 
     def count(self, gpu_resource: str) -> int:
         """Return how many GPUs the container gets: its limit, else its request."""
-        fallback = self.requests.get(gpu_resource, Fraction(0))
-        return math.ceil(self.limits.get(gpu_resource, fallback))
+        amount = self.limits.get(gpu_resource)
+        if amount is None:
+            amount = self.requests.get(gpu_resource)
+        return 0 if amount is None else math.ceil(amount)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from cluster.cache import NotSyncedError
 from cluster.decode import Fault, constraints_of
 from cluster.demands import DemandReader
 from cluster.objects import Pod
+from injector.affinity import KnownCards
 from injector.chains import Chains
 from injector.facts import FallbackResult, PodFacts
 from injector.holds import Holds
@@ -20,6 +21,7 @@ from injector.moves import (
     build_plans,
     chain_amounts,
     move_resources,
+    named_resources,
     original_of,
     record_of,
 )
@@ -89,6 +91,10 @@ class FallbackOptions:
     annotations : FallbackAnnotations
     unschedulable_seconds : float
         A pending pod counts until kube-scheduler has called it unschedulable this long.
+    demands : DemandReader
+    known_cards : KnownCards or None
+        By whose labels a pod that fell is kept off cards that are too small for it;
+        None to leave its affinity alone.
     """
 
     chains: Chains = field(default_factory=Chains)
@@ -96,6 +102,7 @@ class FallbackOptions:
     annotations: FallbackAnnotations = field(default_factory=FallbackAnnotations)
     unschedulable_seconds: float = 60.0
     demands: DemandReader = field(default_factory=DemandReader)
+    known_cards: KnownCards | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +157,12 @@ class Fallback:
     def apply(self, pod: dict[str, Any], facts: PodFacts) -> FallbackResult:
         """Change `pod`, a copy of our own, in place."""
         options = self._options
-        if not options.chains.chains:
-            return FallbackResult(FallbackOutcome.NOT_ASKED)
         try:
             decoded = msgspec.convert(pod, Pod)
         except msgspec.ValidationError as error:
             return _malformed(str(error))
+        if not any(map(options.chains.can_fall, named_resources(decoded.spec))):
+            return FallbackResult(FallbackOutcome.NOT_ASKED)
         faults: list[Fault] = []
         plans = _plans_of(decoded, options, faults)
         demand = options.demands.read_kept(decoded.metadata.annotations)
@@ -242,17 +249,16 @@ def _put_into_effect(
     audit: Mapping[str, str] = MappingProxyType({})
     if moves:
         changes = move_resources(pod, moves)
-        written[names.record] = record_of(changes)
-        audit = MappingProxyType(
-            {
-                AUDIT_RECORD: written[names.record],
-                AUDIT_ORIGINAL: original_of(changes),
-            }
-        )
+        record, original = record_of(changes), original_of(changes)
+        written[names.record] = record
+        audit = MappingProxyType({AUDIT_RECORD: record, AUDIT_ORIGINAL: original})
     metadata = pod.setdefault("metadata", {})
     metadata["annotations"] = {**(metadata.get("annotations") or {}), **written}
     outcome = _outcome_of(choice)
-    return FallbackResult(outcome, _warnings_of(outcome, asking, plan), audit)
+    warnings = _warnings_of(outcome, asking, plan)
+    if moves and asking.options.known_cards is not None:
+        warnings += asking.options.known_cards.require(pod, plan.card)
+    return FallbackResult(outcome, warnings, audit)
 
 
 def _outcome_of(choice: Choice | None) -> FallbackOutcome:

@@ -35,6 +35,14 @@ class ContainerChange:
     original: tuple[tuple[str, int], ...]
 
 
+def named_resources(spec: PodSpec) -> Iterator[str]:
+    """Yield each resource that a container names, however much it asks of it."""
+    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+        if container.resources is not None:
+            yield from container.resources.limits or ()
+            yield from container.resources.requests or ()
+
+
 def chain_amounts(spec: PodSpec, chains: Chains, on_fault: RequestFault) -> PodSpec:
     """Return `spec` with nothing left in it but amounts of chain members, as requests.
 

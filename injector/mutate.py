@@ -8,12 +8,11 @@ container's own GPUs.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from cluster.objects import Pod
-from injector.budget import GpuWork, OverBudgetError
+from injector.budget import Amount, GpuWork, OverBudgetError
 from injector.containers import (
     ContainerAmounts,
     PodContainers,
@@ -110,10 +109,10 @@ class Injector:
             warning = f"no rule for GPU type {shorten(gpu_type)}: nothing injected"
             return _skipped(Reason.UNKNOWN_GPU_TYPE, warning)
         containers = read_containers(view)
-        refusal = _refusal(containers, by_resource, gpu_type, facts)
-        if refusal is not None:
-            return refusal
-        work = _gpu_work(containers, _asked(containers, by_resource)[0])
+        asked = _asked(containers, by_resource)
+        if containers.faults or len(asked) != 1:
+            return _not_applicable(containers, asked, by_resource, gpu_type, facts)
+        work = _gpu_work(containers, asked[0])
         writer = PodWriter(
             pod,
             filled_by_limit_ranger(annotations),
@@ -136,28 +135,26 @@ class _Task:
     pod_level: frozenset[str]
 
 
-def _refusal(
+def _not_applicable(
     containers: PodContainers,
+    asked: Sequence[str],
     by_resource: Mapping[str, InjectionRule],
     gpu_type: str,
     facts: PodFacts,
-) -> Injection | None:
-    """Return why no rule can be applied, None if one can."""
+) -> Injection:
+    """Return why no rule can be applied."""
     if containers.faults:
         message = "; ".join(map(str, containers.faults))
         return _rejected(Reason.ILLEGAL_QUANTITY, facts, message)
-    asked = _asked(containers, by_resource)
-    if len(asked) > 1:
+    if asked:
         message = f"asks more than one GPU resource: {', '.join(asked)}"
         return _rejected(Reason.TWO_GPU_RESOURCES, facts, message)
-    if not asked:
-        names = ", ".join(sorted(by_resource))
-        warning = (
-            f"GPU type {shorten(gpu_type)}, but no container asks for {names}:"
-            " nothing injected"
-        )
-        return _skipped(Reason.NO_GPU, warning)
-    return None
+    names = ", ".join(sorted(by_resource))
+    warning = (
+        f"GPU type {shorten(gpu_type)}, but no container asks for {names}:"
+        " nothing injected"
+    )
+    return _skipped(Reason.NO_GPU, warning)
 
 
 def _asked(
@@ -173,18 +170,19 @@ def _asked(
 
 def _gpu_work(containers: PodContainers, gpu_resource: str) -> GpuWork:
     """Part the containers by whether they have a GPU."""
-    regular = containers.regular
-    plain = tuple(item for item in regular if not item.count(gpu_resource))
+    counted = [(item, item.count(gpu_resource)) for item in containers.regular]
+    plain = tuple(item for item, gpus in counted if not gpus)
     return GpuWork(
         gpu_resource,
-        tuple(item for item in regular if item.count(gpu_resource)),
+        tuple(item for item, gpus in counted if gpus),
+        tuple(gpus for _, gpus in counted if gpus),
         (*plain, *containers.sidecars),
     )
 
 
 def _inject(task: _Task, writer: PodWriter, facts: PodFacts) -> Injection:
     """Write what the rule gives, or nothing at all if a budget does not suffice."""
-    amounts: list[tuple[ResourceRule, list[Fraction]]] = []
+    amounts: list[tuple[ResourceRule, Sequence[Amount]]] = []
     faults: list[str] = []
     warnings: list[str] = []
     containers = task.work.gpu_containers
@@ -224,7 +222,7 @@ def _inject(task: _Task, writer: PodWriter, facts: PodFacts) -> Injection:
 def _fill(
     containers: Sequence[ContainerAmounts],
     rule: ResourceRule,
-    amounts: Sequence[Fraction],
+    amounts: Sequence[Amount],
     writer: PodWriter,
 ) -> list[str]:
     """Write one resource into the GPU containers; return what to tell the user."""
@@ -232,8 +230,8 @@ def _fill(
     for container, amount in zip(containers, amounts, strict=True):
         if not writer.is_open(container, rule.name):
             continue
-        if amount:
-            writer.fill(container, rule, amount)
+        if amount.value:
+            writer.fill(container, rule.name, amount)
         else:
             warnings.append(
                 f"container {shorten(container.name)}: less than one {rule.name}, not"

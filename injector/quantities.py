@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from scoring.resources import QuantityError, exact_quantity, scale_of, shorten
@@ -14,6 +15,7 @@ _SMALLEST: Final = 10**9  # nano, the first decimal suffix
 _PRECISION: Final = 10**6
 # Far above every limit, and below what Python refuses to print as decimal digits.
 _MAX_BITS: Final = 1024
+_MAX_REMEMBERED: Final = 32  # characters
 
 
 def format_quantity(value: Fraction, *, is_binary: bool = False) -> str:
@@ -55,6 +57,10 @@ def _scaled(number: int, base: int, suffixes: Sequence[str]) -> str:
     return f"{number}{suffixes[power]}"
 
 
+# PERF: pods of one template say the same; `bench/test_reviews.py`.
+_remembered: Final = lru_cache(maxsize=4096)(exact_quantity)
+
+
 def exact_amount(value: object) -> Fraction:
     """Return a decoded quantity, text or JSON number, in cores, bytes or pieces.
 
@@ -64,7 +70,11 @@ def exact_amount(value: object) -> Fraction:
     (Fraction(3, 2), Fraction(2, 1))
     """
     if isinstance(value, str):
-        return exact_quantity(value)
+        return (
+            _remembered(value)
+            if len(value) <= _MAX_REMEMBERED
+            else exact_quantity(value)
+        )
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise QuantityError(shorten(value), "neither text nor a number")
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
@@ -80,7 +90,9 @@ def whole_total(resource: str, per_gpu: Fraction, gpus: int) -> int:
     >>> whole_total("x.example/core", Fraction("2.357142857142857"), 14)
     33
     """
-    exact = per_gpu * gpus * scale_of(resource)
+    exact = per_gpu * (gpus * scale_of(resource))
+    if exact.denominator == 1:
+        return exact.numerator
     return round(exact * _PRECISION) // _PRECISION
 
 

@@ -179,6 +179,9 @@ def read_pod(tree: Any) -> Pod:
 def copy_of(tree: Any) -> Any:
     """Return a deep copy of decoded JSON; raise `ReviewError` if it is too deep."""
     try:
+        # PERF: a fifth of what copy.deepcopy takes; `bench/test_reviews.py`.
+        return msgspec.json.decode(msgspec.json.encode(tree))
+    except (OverflowError, UnicodeEncodeError, msgspec.MsgspecError):
         return copy.deepcopy(tree)
     except RecursionError as error:
         raise ReviewError([Fault("request.object", "nested too deeply")]) from error

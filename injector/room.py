@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from scoring.cards import NodeCards
 from scoring.demand import NO_DEMAND, Demand
 from scoring.eligibility import eligible_columns, is_eligible
 from scoring.gpu_models import GIB
@@ -39,9 +40,15 @@ class CardDemand:
 
     def is_met_by(self, node: NodeFacts) -> bool:
         """Say whether `node` is not known to fall short."""
-        if self.is_whole and not node.cards.is_whole:
-            return False
-        return node.cards.undivided.high >= self.memory_gib * GIB
+        return self.may_take(node.cards)
+
+    def may_take(self, cards: NodeCards) -> bool:
+        """Say whether `cards` are not known to fall short."""
+        return (cards.is_whole or not self.is_whole) and self.may_hold(cards)
+
+    def may_hold(self, cards: NodeCards) -> bool:
+        """Say whether their memory is not known to be too little."""
+        return cards.undivided.high >= self.memory_gib * GIB
 
 
 ANY_CARD: Final = CardDemand()

@@ -4,15 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cluster.decode import Fault
 from cluster.objects import Pod
 from injector.facts import PodFacts
 from injector.quantities import exact_amount
-from injector.review import read_pod
+from injector.review import ReviewError, read_pod
 from scoring.resources import QuantityError, ResourceScope, is_whole_card, shorten
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 DEFAULT_OPT_OUT_LABEL: Final = "gpu-extender.io/scheduler"
 OPTED_OUT: Final = "keep"
+_PATH: Final = "request.object.spec.schedulerName"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,10 @@ class SchedulerStep:
     opt_out_label: str = DEFAULT_OPT_OUT_LABEL
 
     def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
-        """Set ``spec.schedulerName``; warn if another scheduler was chosen."""
+        """Set ``spec.schedulerName``; warn if another scheduler was chosen.
+
+        Raises `ReviewError` if the one that was chosen is no text.
+        """
         del facts
         view = read_pod(pod)
         labels = view.metadata.labels or {}
@@ -45,6 +50,9 @@ class SchedulerStep:
             return ()
         spec = pod["spec"]
         before = spec.get("schedulerName") or DEFAULT_SCHEDULER
+        if not isinstance(before, str):
+            fault = Fault(_PATH, f"wanted text, got {shorten(before)}")
+            raise ReviewError([fault])
         spec["schedulerName"] = self.scheduler_name
         if before in {DEFAULT_SCHEDULER, self.scheduler_name}:
             return ()

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
+from injector.budget import Amount
 from injector.containers import LIMITS, REQUESTS, ContainerAmounts
-from injector.quantities import format_quantity
-from injector.rules import ResourceRule
 from scoring.resources import shorten
 
 OVERWRITTEN: Final = "overwritten"
@@ -52,19 +51,16 @@ class PodWriter:
         """Say whether `fill` would write `resource` into `container`."""
         return not self._is_keeping or not self._is_set(container, REQUESTS, resource)
 
-    def fill(
-        self, container: ContainerAmounts, rule: ResourceRule, amount: Fraction
-    ) -> None:
+    def fill(self, container: ContainerAmounts, resource: str, amount: Amount) -> None:
         """Write `amount` as request and limit; under a limit that stays, as request."""
-        resource = rule.name
-        text = format_quantity(amount, is_binary=rule.is_binary)
+        text = amount.text
         if not self._is_keeping or not self._is_set(container, LIMITS, resource):
-            self._note_replaced(container, resource, amount, text)
+            self._note_replaced(container, resource, amount)
             self._set(container, REQUESTS, resource, text)
             self._set(container, LIMITS, resource, text)
             return
         limit = container.limits[resource]
-        if amount > limit:
+        if amount.value > limit:
             kept = self._resources(container)[LIMITS][resource]
             self.warnings.append(
                 f"container {shorten(container.name)}: {resource} {text} cut to the"
@@ -121,13 +117,15 @@ class PodWriter:
         )
 
     def _note_replaced(
-        self, container: ContainerAmounts, resource: str, amount: Fraction, text: str
+        self, container: ContainerAmounts, resource: str, amount: Amount
     ) -> None:
         """Keep what `amount` replaces, where somebody wrote another value."""
         before = {}
         for side in _SIDES:
-            old = container_side(container, side).get(resource, amount)
-            if old != amount and self._is_set(container, side, resource):
+            old = container_side(container, side).get(resource)
+            if old is None or old == amount.value:
+                continue
+            if self._is_set(container, side, resource):
                 value = str(self._resources(container)[side][resource])
                 before[side.removesuffix("s")] = value
                 path = f"containers[{container.name}].{side}.{resource}"
@@ -140,7 +138,7 @@ class PodWriter:
             if len(values) == 1
             else " and ".join(f"{side} {value}" for side, value in before.items())
         )
-        change = f"{resource} {said} replaced by {text}"
+        change = f"{resource} {said} replaced by {amount.text}"
         self._replaced.setdefault(container.name, []).append(change)
 
     def _set(

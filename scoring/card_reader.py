@@ -129,8 +129,8 @@ class CardRules:
 
     def read(self, labels: Mapping[str, str], offered: int) -> NodeCards:
         """Return what the labels say; `offered` is the count of ``nvidia.com/gpu``."""
-        label, stated = self._stated_model(labels)
-        product, profile, is_marked = _without_marks(stated)
+        label, stated = self.stated_model(labels)
+        product, profile, is_marked = without_marks(stated)
         profile = profile or labels.get(_SLICE_LABEL, "")
         replicas = _replicas(labels, is_marked=is_marked)
         memory = ANY_SIZE if profile else self._stated_memory(labels)
@@ -144,9 +144,9 @@ class CardRules:
             return cards
         if not product:
             return replace(cards, memory=memory)
-        return self._identify(cards, product, self.table.find(product, label), memory)
+        return self.identify(cards, product, self.table.find(product, label), memory)
 
-    def _identify(
+    def identify(
         self, cards: NodeCards, product: str, models: Models, memory: Bounds
     ) -> NodeCards:
         """Return the `cards`, of which the labels say `product` and `memory`."""
@@ -174,7 +174,12 @@ class CardRules:
             memory = Bounds(min(sizes), max(sizes))
         return replace(cards, model=product, memory=memory)
 
-    def _stated_model(self, labels: Mapping[str, str]) -> tuple[str, str]:
+    def names_model(self, stated: str) -> bool:
+        """Say whether the value of a type label is more than that there is a GPU."""
+        normal = normal_name(stated)
+        return bool(normal) and normal not in self.table.no_model
+
+    def stated_model(self, labels: Mapping[str, str]) -> tuple[str, str]:
         """Return the first label that names a model, and the name; else nothing."""
         for label in self.type_labels:
             if label.endswith("*"):
@@ -185,8 +190,7 @@ class CardRules:
                 name = found[0] if found else ""
             else:
                 name = labels.get(label, "")
-            normal = normal_name(name)
-            if normal and normal not in self.table.no_model:
+            if self.names_model(name):
                 return label, name
         return "", ""
 
@@ -222,7 +226,7 @@ class _Known:
         self.cards: dict[tuple[object, ...], NodeCards] = {}
 
 
-def _without_marks(product: str) -> tuple[str, str, bool]:
+def without_marks(product: str) -> tuple[str, str, bool]:
     """Return the plain product name, its MIG profile, and whether it is shared."""
     plain = product.removesuffix("-SHARED")
     plain, mark, profile = plain.partition("-MIG-")

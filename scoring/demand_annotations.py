@@ -104,6 +104,15 @@ class DemandAnnotations:
         return demand
 
 
+def is_askable(name: str) -> bool:
+    """Say whether an annotation can ask for a model or family by this name.
+
+    >>> is_askable("A100-80GB"), is_askable("a,b"), is_askable("!L4")
+    (True, False, False)
+    """
+    return bool(_NAME.fullmatch(name) and normal_name(name))
+
+
 def _take_types(demand: Demand, text: str) -> Demand:
     """Take names in their order, each once; those after a ``!`` are excluded."""
     accepted: dict[str, str] = {}  # normal form -> as written
@@ -116,7 +125,7 @@ def _take_types(demand: Demand, text: str) -> Demand:
         names = accepted
         if name.startswith("!"):
             name, names = name[1:].strip(), excluded
-        if not _NAME.fullmatch(name) or not normal_name(name):
+        if not is_askable(name):
             raise ValueError(
                 "wanted names of GPU models or families, such as 'H100, A100-80GB, !L4'"
             )

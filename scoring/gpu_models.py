@@ -133,12 +133,15 @@ class GpuTable:
         label key -> the same, for names that mean something else under that label
     no_model : frozenset of str
         Normal forms of the names that stand for no model.
+    spellings : mapping
+        normal form of a name -> how it is written
     """
 
     models: Mapping[str, GpuModel]
     names: Mapping[str, Models]
     label_names: Mapping[str, Mapping[str, Models]]
     no_model: frozenset[str]
+    spellings: Mapping[str, tuple[str, ...]]
 
     def find(self, name: str, label: str = "") -> Models:
         """Return the models that `name` stands for; none if nobody knows it."""
@@ -193,6 +196,7 @@ def build_table(models: Iterable[GpuModel], lists: NameLists) -> GpuTable:
         MappingProxyType(claims.meaning),
         MappingProxyType(label_names),
         no_model,
+        MappingProxyType({name: tuple(as_) for name, as_ in claims.written.items()}),
     )
 
 
@@ -226,6 +230,8 @@ class _Claims:
         self.faults: list[str] = [] if faults is None else faults
         self.meaning: dict[str, Models] = {}
         self.owner: dict[str, str] = {}
+        # normal form -> each way in which it is written, in order
+        self.written: dict[str, dict[str, None]] = {}
 
     def add(self, name: str, owner: str, models: Models | None) -> None:
         """Note that `name` means `models`; `owner` is told in a fault."""
@@ -240,3 +246,4 @@ class _Claims:
             self.faults.append(f"name {name!r} is shared by {first} and {owner}")
         else:
             self.owner.setdefault(normal, owner)
+            self.written.setdefault(normal, {})[name] = None

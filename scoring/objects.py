@@ -1,6 +1,7 @@
 """What scoring reads of nodes and pods, whoever decodes them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from scoring.cards import NodeCards
@@ -8,6 +9,20 @@ from scoring.demand import Demand
 
 # Resource name and amount in base units, by name; amounts are positive.
 Request: TypeAlias = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitMaxima:
+    """What the LimitRanges of a namespace allow at most.
+
+    Attributes
+    ----------
+    container, pod : tuple of (str, int)
+        Of each container, and of all containers of a pod together.
+    """
+
+    container: Request = ()
+    pod: Request = ()
 
 
 class ResourceMaps(Protocol):

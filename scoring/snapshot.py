@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.cards import NO_CARDS, NodeCards
-from scoring.objects import Arrival, NodeFacts, PendingPod, Share
+from scoring.objects import Arrival, LimitMaxima, NodeFacts, PendingPod, Share
 
 Int64Array: TypeAlias = NDArray[np.int64]
 Float64Array: TypeAlias = NDArray[np.float64]
@@ -148,6 +148,8 @@ class Snapshot:
         Extended resources that a DeviceClass carries.
     departed : frozenset of str
         UIDs of pods with a managed resource that lately ended or were deleted.
+    limit_maxima : mapping
+        namespace -> what its LimitRanges allow at most; others set no maximum.
 
     Raises
     ------
@@ -175,6 +177,9 @@ class Snapshot:
     arrivals: tuple[Arrival, ...] = ()
     device_class_resources: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
+    limit_maxima: Mapping[str, LimitMaxima] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     def __post_init__(self) -> None:
         n, r = len(self.nodes.names), len(self.resources)

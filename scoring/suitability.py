@@ -34,12 +34,7 @@ def suitability(cards: NodeCards, demand: Demand, request: Request) -> Suitabili
     Suitability
         `TYPE_UNKNOWN` where the labels leave open what decides, be it type or memory.
     """
-    if not demand.is_readable:
-        return Suitability.WRONG_TYPE
-    whole_cards = any(is_whole_card(resource) for resource, _ in request)
-    if whole_cards and demand.wants_whole_cards and not cards.is_whole:
-        return Suitability.WRONG_TYPE
-    of_type = _of_type(cards, demand)
+    of_type = _of_kind(cards, demand, request)
     if of_type is not Suitability.SUITS or not demand.min_memory:
         return of_type
     sizes = [cards.memory_of(resource) for resource, _ in request]
@@ -48,6 +43,29 @@ def suitability(cards: NodeCards, demand: Demand, request: Request) -> Suitabili
     if any(size.low < demand.min_memory for size in sizes):
         return Suitability.TYPE_UNKNOWN
     return Suitability.SUITS
+
+
+def may_suit(cards: NodeCards, demand: Demand, request: Request) -> bool:
+    """Say whether `cards` suit if memory that is not known is large enough."""
+    of_type = _of_kind(cards, demand, request)
+    return of_type is Suitability.SUITS and may_hold(cards, demand, request)
+
+
+def may_hold(cards: NodeCards, demand: Demand, request: Request) -> bool:
+    """Say whether memory is enough as far as it is known, whatever the type."""
+    return all(
+        cards.memory_of(resource).high >= demand.min_memory for resource, _ in request
+    )
+
+
+def _of_kind(cards: NodeCards, demand: Demand, request: Request) -> Suitability:
+    """Return whether all but the memory suits."""
+    if not demand.is_readable:
+        return Suitability.WRONG_TYPE
+    whole_cards = any(is_whole_card(resource) for resource, _ in request)
+    if whole_cards and demand.wants_whole_cards and not cards.is_whole:
+        return Suitability.WRONG_TYPE
+    return _of_type(cards, demand)
 
 
 def _of_type(cards: NodeCards, demand: Demand) -> Suitability:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from cryptography import x509
 
@@ -42,14 +43,69 @@ class Pair:
         return []
 
 
-def load_pair(certificate: Path, key: Path) -> Pair:
+class ServedCertificate(Protocol):
+    """The pair in use, wherever it comes from; any thread may read."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that `load` reads."""
+        ...
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What new connections shake hands with."""
+        ...
+
+    @property
+    def ends_seconds(self) -> float | None:
+        """When the pair in use expires; None while there is none."""
+        ...
+
+    def obstacles(self) -> list[str]:
+        """Return why no client would take the pair in use; empty if one might."""
+        ...
+
+    def load(self) -> None:
+        """Take what the files hold now; raise `CertificateError` and keep the old."""
+        ...
+
+    def is_due(self) -> bool:
+        """Say whether the files are to be read again although unchanged."""
+        ...
+
+    def start(self) -> None:
+        """Start what keeps the pair up to date, beside the files."""
+        ...
+
+    def stop(self) -> None:
+        """End it."""
+        ...
+
+
+def make_context(client_ca: Path | None) -> ssl.SSLContext:
+    """Return a context for TLS 1.2 and newer that has no certificate yet.
+
+    With a CA for clients, they must show a certificate that it has signed. Raises
+    `CertificateError` if its file holds none.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(client_ca)
+        except OSError as error:  # ssl.SSLError is one
+            raise CertificateError(f"client CA {client_ca.name}: {error}") from error
+    return context
+
+
+def load_pair(certificate: Path, key: Path, client_ca: Path | None = None) -> Pair:
     """Return a fresh context for a pair of PEM files; raise `CertificateError`.
 
     A live context is never given another pair: that races with handshakes, and a pair
     that does not match would leave it dead.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = make_context(client_ca)
     try:
         context.load_cert_chain(certificate, key)
         # The first is the server's own; its issuers follow.
@@ -66,9 +122,9 @@ def load_pair(certificate: Path, key: Path) -> Pair:
     )
 
 
-def check_pair(certificate: Path, key: Path) -> None:
+def check_pair(certificate: Path, key: Path, client_ca: Path | None = None) -> None:
     """Raise `CertificateError` for a pair that no client would take now."""
-    obstacles = load_pair(certificate, key).obstacles(time.time())
+    obstacles = load_pair(certificate, key, client_ca).obstacles(time.time())
     if obstacles:
         raise CertificateError("; ".join(obstacles))
 
@@ -83,16 +139,27 @@ class Certificate:
     certificate, key : Path
     clock : callable
         Returns seconds since 1970: validity is a matter of the calendar.
+    client_ca : Path, optional
+        Clients must show a certificate that it has signed.
     """
 
     def __init__(
-        self, certificate: Path, key: Path, clock: Callable[[], float] = time.time
+        self,
+        certificate: Path,
+        key: Path,
+        clock: Callable[[], float] = time.time,
+        client_ca: Path | None = None,
     ) -> None:
-        self.files = (certificate, key)
+        self._sources = (certificate, key, client_ca)
         self._clock = clock
-        self._pair = load_pair(certificate, key)
+        self._pair = load_pair(*self._sources)
         # When a pair that came too early becomes valid.
         self._due_seconds: float | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that `load` reads."""
+        return tuple(path for path in self._sources if path is not None)
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -118,7 +185,7 @@ class Certificate:
         A pair that is not valid now never replaces one that is.
         """
         self._due_seconds = None
-        pair = load_pair(*self.files)
+        pair = load_pair(*self._sources)
         now = self._clock()
         faults = pair.obstacles(now)
         if faults and not self._pair.obstacles(now):
@@ -126,6 +193,12 @@ class Certificate:
                 self._due_seconds = pair.starts_seconds
             raise CertificateError("; ".join(faults))
         self._pair = pair  # one assignment: handshakes see old or new
+
+    def start(self) -> None:
+        """Do nothing: somebody looks at the files, see `files`."""
+
+    def stop(self) -> None:
+        """Do nothing."""
 
 
 def _day(seconds: float) -> str:

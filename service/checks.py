@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cluster.dump import load_dump
 from injector.rule_file import load_rules
-from service.certificates import check_pair
+from service.certificates import check_pair, make_context
 from service.runtime import build_records
 from service.settings import Settings, SettingsError, read_settings
 from service.sources import connect_to
@@ -44,7 +44,12 @@ def _checks(settings: Settings, folder: Path) -> list[Callable[[], object]]:
         path = folder / injection.rules_file
         context = build_rule_context(injection, settings.fallback, settings.demands())
         checks.append(partial(load_rules, path, context))
+    client_ca = None
+    if webhook.client_ca_file is not None:
+        client_ca = folder / webhook.client_ca_file
     if webhook.certificate_file is not None and webhook.key_file is not None:
         pair = (folder / webhook.certificate_file, folder / webhook.key_file)
-        checks.append(partial(check_pair, *pair))
+        checks.append(partial(check_pair, *pair, client_ca))
+    elif client_ca is not None:
+        checks.append(partial(make_context, client_ca))
     return checks

@@ -20,6 +20,8 @@ from service.scheduler_config import (
     build_scheduler_config,
     managed_resources,
     render_scheduler_config,
+    timeout_for,
+    weight_for,
 )
 from service.settings import SettingsError, read_settings
 from service.sources import read_once
@@ -227,7 +229,12 @@ def print_scheduler_config(config: Path, options: SchedulerOptions) -> int:
     chained = (name for chain in settings.fallback.chains for name in chain)
     resources = managed_resources(snapshot, settings.scope(), chained)
     prefix = options.url_prefix or f"{settings.server.url()}/scheduler"
-    filled = replace(options, url_prefix=prefix)
+    filled = replace(
+        options,
+        url_prefix=prefix,
+        weight=weight_for(settings.scoring.max_score),
+        timeout_seconds=timeout_for(settings.extender.deadline_milliseconds),
+    )
     sys.stdout.write(render_scheduler_config(build_scheduler_config(resources, filled)))
     return 0
 

@@ -7,6 +7,7 @@ import msgspec
 
 from cluster.cache import SnapshotSource
 from scoring.snapshot import Snapshot
+from service.queries import refuse_unknown_parameters, unknown_node
 
 DEFAULT_LIMIT: Final = 500
 MAX_LIMIT: Final = 5000
@@ -24,14 +25,16 @@ class ClusterResource:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with one page."""
+        refuse_unknown_parameters(req, ("limit", "continue", "name", "resource"))
         snapshot = self._source.current()
+        name = req.get_param("name")
+        if name is not None and name not in snapshot.nodes.column_of:
+            raise unknown_node(name)
         limit = req.get_param_as_int(
             "limit", min_value=1, max_value=MAX_LIMIT, default=DEFAULT_LIMIT
         )
         after = req.get_param("continue", default="")
-        chosen = sorted(
-            _choose(snapshot, req.get_param("name"), req.get_param("resource"))
-        )
+        chosen = sorted(_choose(snapshot, name, req.get_param("resource")))
         rest = [(name, column) for name, column in chosen if name > after]
         page = rest[:limit]
         resp.content_type = falcon.MEDIA_JSON

@@ -2,14 +2,24 @@
 
 from pathlib import Path
 
-from service.frame import FILTER_PATH, MUTATE_PATH, PRIORITIZE_PATH
+from service.frame import FILTER_PATH, MUTATE_PATH, PREEMPT_PATH, PRIORITIZE_PATH
 
 CALLS = (
     ("filter", FILTER_PATH),
     ("prioritize", PRIORITIZE_PATH),
+    ("preempt", PREEMPT_PATH),
     ("mutate", MUTATE_PATH),
 )
-PAGES = ("/healthz", "/readyz", "/readyz/extender", "/metrics", "/cluster")
+PAGES = (
+    "/healthz",
+    "/readyz",
+    "/readyz/extender",
+    "/livez/extender",
+    "/metrics",
+    "/cluster",
+)
+# A pod of the demo cluster that is pending.
+EXPLAIN = "/explain?namespace=research&pod=huge-0"
 
 
 def example_calls(base: str, folder: Path) -> str:
@@ -20,7 +30,7 @@ def example_calls(base: str, folder: Path) -> str:
     base : str
         Scheme, address and port of the service.
     folder : Path
-        Where ``filter.json``, ``prioritize.json`` and ``mutate.json`` lie.
+        Where the bodies of `CALLS` lie, such as ``filter.json``.
     """
     lines = [f"gpu-extender serves on {base}", ""]
     lines += [f"  {base}{page}" for page in PAGES]
@@ -28,4 +38,5 @@ def example_calls(base: str, folder: Path) -> str:
     lines += [
         f"  curl -s -d @{folder / name}.json {base}{path}" for name, path in CALLS
     ]
+    lines.append(f"  curl -s '{base}{EXPLAIN}'")
     return "\n".join(lines) + "\n\nCtrl-C stops it.\n"

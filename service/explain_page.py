@@ -17,12 +17,15 @@ from extender.subject import Subject, find_subject, read_subject
 from extender.verbs import UnderWay
 from extender.wire import WireError
 from scoring.snapshot import Snapshot
+from service.queries import refuse_unknown_parameters, unknown_node
 
 EXPLAIN_PATH: Final = "/explain"
 DEFAULT_LIMIT: Final = 500
 # Writing a row takes about 0.1 ms, in which no verb computes.
 MAX_LIMIT: Final = 1000
 MAX_OFFSET: Final = 1_000_000
+POD_PARAMETERS: Final = ("namespace", "pod")
+PAGE_PARAMETERS: Final = ("node", "limit", "offset")
 
 
 class ExplainResource:
@@ -59,7 +62,8 @@ class ExplainResource:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Explain a pod that the cache knows."""
-        given = {key: req.get_param(key) or "" for key in ("namespace", "pod")}
+        refuse_unknown_parameters(req, POD_PARAMETERS + PAGE_PARAMETERS)
+        given = {key: req.get_param(key) or "" for key in POD_PARAMETERS}
         missing = [key for key, value in given.items() if not value]
         if missing:
             raise falcon.HTTPBadRequest(
@@ -77,6 +81,7 @@ class ExplainResource:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Explain the pod in the body."""
+        refuse_unknown_parameters(req, PAGE_PARAMETERS)
         try:
             tree = msgspec.json.decode(req.bounded_stream.read())
         except DECODE_ERRORS as error:
@@ -103,6 +108,8 @@ class ExplainResource:
                 "limit", min_value=1, max_value=MAX_LIMIT, default=DEFAULT_LIMIT
             ),
         )
+        if page.node and page.node not in snapshot.nodes.column_of:
+            raise unknown_node(page.node)
         under_way = self._under_way(snapshot, subject.ask.uid)
         explanation = explain(subject, snapshot, options, under_way)
         last_answers = self._answered.of(subject.ask.uid)

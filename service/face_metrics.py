@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from service.certificates import Certificate
+from service.certificates import ServedCertificate
 from service.gate import Slots
 
 
@@ -16,11 +16,11 @@ class FaceCollector(Collector):
     ----------
     slots : mapping
         face -> its slots
-    certificate : Certificate or None
+    certificate : ServedCertificate or None
     """
 
     def __init__(
-        self, slots: Mapping[str, Slots], certificate: Certificate | None
+        self, slots: Mapping[str, Slots], certificate: ServedCertificate | None
     ) -> None:
         self._slots = slots
         self._certificate = certificate
@@ -39,5 +39,7 @@ class FaceCollector(Collector):
             "When the certificate in use expires, in seconds since 1970.",
         )
         if self._certificate is not None:
-            expiry.add_metric([], self._certificate.ends_seconds)
+            ends_seconds = self._certificate.ends_seconds
+            if ends_seconds is not None:
+                expiry.add_metric([], ends_seconds)
         return [in_flight, expiry]

@@ -10,7 +10,7 @@ from scoring.card_reader import (
     DEFAULT_TYPE_LABELS,
     CardRules,
 )
-from scoring.demand_annotations import DemandAnnotations
+from scoring.demand_annotations import DemandAnnotations, is_askable
 from scoring.gpu_data import extended_table
 from scoring.gpu_models import GpuModel
 from scoring.resources import QuantityError, parse_quantity
@@ -21,16 +21,29 @@ from service.process_settings import NonEmpty, SettingsModel
 LabelPattern = Annotated[str, pydantic.Field(pattern=r"^[^*\s]+\*?$")]
 
 
+def _askable(name: str) -> str:
+    """Return a name that an annotation can ask for; raise `ValueError` for another."""
+    if not is_askable(name):
+        raise ValueError(
+            "wanted a name that a pod can ask for: letters, digits, blanks and"
+            f" ._+()/- after a first letter or digit, got {name!r}"
+        )
+    return name
+
+
+GpuName = Annotated[NonEmpty, pydantic.AfterValidator(_askable)]
+
+
 class GpuModelSettings(SettingsModel):
     """A GPU model that the package does not know."""
 
     memory: NonEmpty = pydantic.Field(
         description="Nominal size of one card, such as `48Gi`."
     )
-    names: tuple[NonEmpty, ...] = pydantic.Field(
+    names: tuple[GpuName, ...] = pydantic.Field(
         default=(), description="Its names in labels, beside its own."
     )
-    families: tuple[NonEmpty, ...] = pydantic.Field(
+    families: tuple[GpuName, ...] = pydantic.Field(
         default=(), description="Wider names that take it in, known ones or new ones."
     )
 
@@ -65,12 +78,12 @@ class GpuTypeSettings(SettingsModel):
         description="Labels with the memory of one card, in MiB unless they say another"
         " unit; read for models that the table does not know.",
     )
-    aliases: dict[NonEmpty, tuple[NonEmpty, ...]] = pydantic.Field(
+    aliases: dict[GpuName, tuple[GpuName, ...]] = pydantic.Field(
         default={},
         description="Model or family to more names of it. A name stands for one model"
         " or family only.",
     )
-    models: dict[NonEmpty, GpuModelSettings] = pydantic.Field(
+    models: dict[GpuName, GpuModelSettings] = pydantic.Field(
         default={}, description="More models."
     )
 
@@ -98,7 +111,8 @@ class DemandSettings(SettingsModel):
     )
     linked: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/linked",
-        description="`required` or `preferred`: several cards are linked.",
+        description="`required` or `preferred`: several cards are linked. Checked for"
+        " form, but links are not judged yet.",
     )
     rule_key: Literal["ignore", "score", "filter"] = pydantic.Field(
         default="score",

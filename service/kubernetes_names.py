@@ -71,8 +71,30 @@ def _listen_address(text: str) -> str:
     return text
 
 
+def _object_name(text: str) -> str:
+    if len(text) > _MAX_PREFIX or not _SUBDOMAIN.fullmatch(text):
+        raise ValueError(f"wanted the name of an object, got {text!r}")
+    return text
+
+
+def _dns_name(text: str) -> str:
+    if len(text) > _MAX_PREFIX or not _SUBDOMAIN.fullmatch(text):
+        raise ValueError(f"wanted a DNS name, got {text!r}")
+    return text
+
+
+def _ip_address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))  # as certificates write it
+    except ValueError as error:
+        raise ValueError(f"wanted an IP address, got {text!r}") from error
+
+
 LabelKey = Annotated[str, pydantic.AfterValidator(_label_key)]
 AnnotationKey = Annotated[str, pydantic.AfterValidator(_annotation_key)]
 NamespaceName = Annotated[str, pydantic.AfterValidator(_namespace)]
 SchedulerName = Annotated[str, pydantic.AfterValidator(_scheduler_name)]
 ListenAddress = Annotated[str, pydantic.AfterValidator(_listen_address)]
+ObjectName = Annotated[str, pydantic.AfterValidator(_object_name)]
+DnsName = Annotated[str, pydantic.AfterValidator(_dns_name)]
+IpAddress = Annotated[str, pydantic.AfterValidator(_ip_address)]

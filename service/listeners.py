@@ -4,7 +4,7 @@ import resource
 import threading
 from typing import Final
 
-from service.certificates import Certificate
+from service.certificates import ServedCertificate
 from service.frame import MUTATE_PATH
 from service.gate import SPARE_THREADS, Gate
 from service.health import Health
@@ -39,7 +39,7 @@ class Listeners:
     gate : Gate
         Before the application.
     settings : Settings
-    certificate : Certificate or None
+    certificate : ServedCertificate or None
         Without one there is no HTTPS.
     health : Health
     """
@@ -48,7 +48,7 @@ class Listeners:
         self,
         gate: Gate,
         settings: Settings,
-        certificate: Certificate | None,
+        certificate: ServedCertificate | None,
         health: Health,
     ) -> None:
         webhook = gate.slots["webhook"].limit

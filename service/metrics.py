@@ -24,6 +24,7 @@ CANDIDATE_BUCKETS: Final = (
     0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000,
 )  # fmt: skip
 VERBS: Final = ("filter", "prioritize", "preempt", "mutate")
+FACES: Final = ("extender", "webhook", "cluster")
 OUTCOMES: Final = ("ok", "bad_request", "unavailable", "late", "error")
 
 
@@ -120,7 +121,7 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
-        self._refused = prometheus_client.Counter(
+        refused = prometheus_client.Counter(
             "gpu_extender_requests_refused",
             "Requests answered 503 at once: the face works on as many as it may.",
             ["face"],
@@ -141,6 +142,7 @@ class Metrics:
         self._wake_ups = {
             outcome: wake_ups.labels(outcome) for outcome in WAKE_OUTCOMES
         }
+        self._refused = {face: refused.labels(face) for face in FACES}
         self._durations = {verb: duration.labels(verb) for verb in VERBS}
         self._requests = {
             (verb, outcome): requests.labels(verb, outcome)
@@ -168,7 +170,7 @@ class Metrics:
 
     def request_refused(self, face: str) -> None:
         """Count a request beyond what a face works on at a time."""
-        self._refused.labels(face).inc()
+        self._refused[face].inc()
 
     def filtered(self, result: Feasibility, answered: int) -> None:
         """Count the candidates of an answered filter call."""

@@ -153,9 +153,10 @@ class ScoringSettings(SettingsModel):
     )
     type_order: Literal["strict", "weighted"] = pydantic.Field(
         default="strict",
-        description="How the order of a pod's list of GPU types counts: `strict` puts"
-        " each node of an earlier type before all of a later one, `weighted` leaves it"
-        " to the weight of `typeMatch`.",
+        description="How the order of a pod's list of GPU types counts: `strict` gives"
+        " each node of an earlier type a higher priority than all of a later one, as"
+        " far as `maxScore` has room; `weighted` leaves it to the weight of"
+        " `typeMatch`.",
     )
     strategy: Literal["target", "binpack", "spread"] = pydantic.Field(
         default="target",

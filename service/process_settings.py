@@ -6,9 +6,17 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic.alias_generators import to_camel
 
-from service.kubernetes_names import ListenAddress
+from service.kubernetes_names import (
+    DnsName,
+    IpAddress,
+    ListenAddress,
+    NamespaceName,
+    ObjectName,
+)
 
 PositiveSeconds = Annotated[float, pydantic.Field(gt=0, le=86_400)]
+# Thirty years: what certificates are counted in.
+LongSeconds = Annotated[float, pydantic.Field(gt=0, le=946_080_000)]
 Seconds = Annotated[float, pydantic.Field(ge=0, le=86_400)]
 NonEmpty = Annotated[str, pydantic.Field(min_length=1)]
 # A resource name, or its beginning and a final asterisk.
@@ -75,17 +83,114 @@ class ServerSettings(SettingsModel):
         return f"http://{host}:{self.port if port is None else port}"
 
 
+class SelfSignedSettings(SettingsModel):
+    """Certificates of our own, which the replicas share and rotate."""
+
+    enabled: bool = pydantic.Field(
+        default=False,
+        description="Whether the certificate is made here, in place of"
+        " `certificateFile`, and its CA written into the registration's `caBundle`."
+        " Source `kubernetes` only; takes the rights of"
+        " `deploy/rbac-self-signed.yaml`.",
+    )
+    namespace: NamespaceName = pydantic.Field(
+        default="gpu-extender", description="Namespace of the Secret."
+    )
+    secret_name: ObjectName = pydantic.Field(
+        default="gpu-extender-certificate",
+        description="Secret with CA, certificate and keys; made if it is missing.",
+    )
+    registration_name: ObjectName = pydantic.Field(
+        default="gpu-extender",
+        description="MutatingWebhookConfiguration whose `caBundle` is kept, that of"
+        " every webhook in it.",
+    )
+    dns_names: tuple[DnsName, ...] = pydantic.Field(
+        default=("gpu-extender.gpu-extender.svc",),
+        description="Names by which the API server calls the webhook.",
+    )
+    ip_addresses: tuple[IpAddress, ...] = pydantic.Field(
+        default=(), description="Addresses by which it does, for a `url` without name."
+    )
+    leaf_lifetime_seconds: LongSeconds = pydantic.Field(
+        default=7_776_000.0, description="How long a certificate is valid."
+    )
+    leaf_rotation_seconds: LongSeconds = pydantic.Field(
+        default=2_592_000.0, description="Age at which it is replaced."
+    )
+    ca_lifetime_seconds: LongSeconds = pydantic.Field(
+        default=63_072_000.0, description="How long a CA is valid."
+    )
+    ca_rotation_seconds: LongSeconds = pydantic.Field(
+        default=31_536_000.0, description="Age at which another is made beside it."
+    )
+    switch_delay_seconds: PositiveSeconds = pydantic.Field(
+        default=30.0,
+        description="From a new CA's being read back from the registration to its first"
+        " certificate: until then every API server must have heard of it.",
+    )
+    drop_delay_seconds: LongSeconds = pydantic.Field(
+        default=86_400.0,
+        description="How long the old CA stays in `caBundle` after that. A replica that"
+        " could not read the Secret for so long is not ready.",
+    )
+    check_seconds: PositiveSeconds = pydantic.Field(
+        default=10.0,
+        description="How often each replica looks at Secret and registration.",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _order_of_times(self) -> "SelfSignedSettings":
+        overlap_seconds = self.switch_delay_seconds + self.drop_delay_seconds
+        for shorter, what, longer in (
+            (
+                self.leaf_rotation_seconds,
+                "leafRotation < leafLifetime",
+                self.leaf_lifetime_seconds,
+            ),
+            (
+                self.ca_rotation_seconds,
+                "caRotation < caLifetime",
+                self.ca_lifetime_seconds,
+            ),
+            (
+                overlap_seconds,
+                "switchDelay + dropDelay < caRotation",
+                self.ca_rotation_seconds,
+            ),
+            (self.check_seconds, "check < dropDelay", self.drop_delay_seconds),
+        ):
+            if not shorter < longer:
+                raise ValueError(f"wanted {what}, got {shorter:g} s and {longer:g} s")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _some_name(self) -> "SelfSignedSettings":
+        if not (self.dns_names or self.ip_addresses):
+            raise ValueError("wanted one of dnsNames or ipAddresses, got none")
+        return self
+
+
 class WebhookSettings(SettingsModel):
     """Where and how the HTTPS listener of the webhook listens."""
 
     certificate_file: str | None = pydantic.Field(
         default=None,
         description="PEM file with the server's certificate, relative to this file;"
-        " read again when it changes. Without one there is no HTTPS listener, and"
-        " `/mutate` is served on the HTTP listener only.",
+        " read again when it changes. Without one, and without `selfSigned`, there is"
+        " no HTTPS listener, and `/mutate` is served on the HTTP listener only.",
     )
     key_file: str | None = pydantic.Field(
         default=None, description="PEM file with the certificate's private key."
+    )
+    self_signed: SelfSignedSettings = pydantic.Field(
+        default=SelfSignedSettings(), description="Certificates of our own."
+    )
+    client_ca_file: str | None = pydantic.Field(
+        default=None,
+        description="PEM file with the CA of the API server's client certificate; read"
+        " again when it changes. With it, whoever shows none that this CA has signed is"
+        " refused at the handshake, probes over HTTPS, too.",
     )
     host: ListenAddress = pydantic.Field(
         default="0.0.0.0",  # noqa: S104  the API server calls the pod's address
@@ -112,6 +217,11 @@ class WebhookSettings(SettingsModel):
     def _certificate_and_key(self) -> "WebhookSettings":
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("wanted certificateFile and keyFile together, got one")
+        if self.self_signed.enabled and self.certificate_file is not None:
+            raise ValueError("wanted certificateFile or selfSigned, got both")
+        has_https = self.self_signed.enabled or self.certificate_file is not None
+        if self.client_ca_file is not None and not has_https:
+            raise ValueError("wanted a certificate beside clientCaFile, got none")
         return self
 
 

@@ -25,7 +25,7 @@ from scoring.normalization import Scale
 from scoring.policy import PROFILES
 from service.app import Collaborators, create_app
 from service.cache_metrics import CacheCollector
-from service.certificates import Certificate
+from service.certificate_sources import load_certificate, watch_files
 from service.cluster_link import ClusterLink
 from service.face_metrics import FaceCollector
 from service.gate import Gate, build_slots
@@ -150,7 +150,9 @@ class Runtime:
             CacheCollector(self.cell, self.ages, self._ledger.counts)
         )
         self._webhook = Webhook(self.cell, settings, self.metrics, self._folder)
-        self._certificate = self._load_certificate()
+        self._certificate = load_certificate(
+            settings, self._folder, self.metrics.reloaded
+        )
         slots = build_slots(settings.server, settings.webhook)
         self.metrics.registry.register(FaceCollector(slots, self._certificate))
         deadlines = deadline_seconds(settings)
@@ -191,15 +193,6 @@ class Runtime:
             settings.extender,
         )
 
-    def _load_certificate(self) -> Certificate | None:
-        """Return the certificate that the settings name, None if they do not."""
-        settings = self.live.settings.webhook
-        if settings.certificate_file is None or settings.key_file is None:
-            return None
-        return Certificate(
-            self._folder / settings.certificate_file, self._folder / settings.key_file
-        )
-
     def _certificate_obstacles(self) -> list[str]:
         """Return why no client would take our certificate; empty if one might."""
         return [] if self._certificate is None else self._certificate.obstacles()
@@ -226,11 +219,7 @@ class Runtime:
         if self._webhook.rules_path is not None:
             rules = (self._webhook.rules_path,)
             watched.append(WatchedFiles("rules", rules, self._webhook.load_rules))
-        pair = self._certificate
-        if pair is not None:
-            files, load, is_due = pair.files, pair.load, pair.is_due
-            watched.append(WatchedFiles("certificate", files, load, is_due))
-        return watched
+        return watched + watch_files(self._certificate)
 
     def _load_settings(self) -> None:
         """Put scoring and fallback to use; anything else needs a restart."""
@@ -244,7 +233,9 @@ class Runtime:
             )
         cards = self.live.verb_options.builder.cards
         if in_use.gpu_types != old.gpu_types:
-            cards.use(in_use.gpu_types.rules())
+            rules = in_use.gpu_types.rules()
+            cards.use(rules)
+            self._webhook.use_cards(rules)
             self._writer.submit(CardsChanged(cards.read))
         self.live = Live(in_use, build_verb_options(in_use, cards))
 
@@ -264,6 +255,8 @@ class Runtime:
         self._reloader.start()
         if self._link is not None:
             self._link.start()
+        if self._certificate is not None:
+            self._certificate.start()
         self._listeners.start()
         settings = self.live.settings
         logger.info(
@@ -282,6 +275,8 @@ class Runtime:
         self._listeners.drain(interrupted)
         if self._link is not None:
             self._link.stop()
+        if self._certificate is not None:
+            self._certificate.stop()
         self._reloader.stop()
         self._writer.stop()
         self._settler.stop()

@@ -9,8 +9,10 @@ import yaml
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot
 
-WEIGHT: Final = 10
-HTTP_TIMEOUT: Final = "1s"
+# Priority of the best node times our weight, as far as that can be: 10 times 10 by
+# kube-scheduler's contract.
+FULL_SCORE: Final = 100
+MAX_WEIGHT: Final = 10
 HEADER: Final = """\
 # What kube-scheduler must know of gpu-extender, written by `gpu-extender
 # scheduler-config` from what the nodes offer. kube-scheduler takes exact names only,
@@ -20,7 +22,7 @@ HEADER: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """What the command line says.
+    """What the command line and the settings say.
 
     Attributes
     ----------
@@ -29,11 +31,34 @@ class SchedulerOptions:
         Where the verbs are served.
     kubeconfig : str or None
         Path of kube-scheduler's kubeconfig; None for a pod with a service account.
+    weight : int
+    timeout_seconds : int
+        When kube-scheduler gives a call up.
     """
 
     scheduler_name: str
     url_prefix: str
     kubeconfig: str | None = None
+    weight: int = MAX_WEIGHT
+    timeout_seconds: int = 1
+
+
+def weight_for(max_score: int) -> int:
+    """Return the weight with which the best node is worth the same as ever.
+
+    >>> [weight_for(max_score) for max_score in (1, 10, 20, 30, 100)]
+    [10, 10, 5, 3, 1]
+    """
+    return min(MAX_WEIGHT, max(1, FULL_SCORE // max_score))
+
+
+def timeout_for(deadline_milliseconds: int) -> int:
+    """Return the smallest number of whole seconds above our own deadline.
+
+    >>> [timeout_for(deadline) for deadline in (10, 800, 999, 1000, 2500)]
+    [1, 1, 1, 2, 3]
+    """
+    return deadline_milliseconds // 1000 + 1
 
 
 def managed_resources(
@@ -76,8 +101,8 @@ def build_scheduler_config(
                 "filterVerb": "filter",
                 "prioritizeVerb": "prioritize",
                 "preemptVerb": "preempt",
-                "weight": WEIGHT,
-                "httpTimeout": HTTP_TIMEOUT,
+                "weight": options.weight,
+                "httpTimeout": f"{options.timeout_seconds}s",
                 "nodeCacheCapable": True,
                 "ignorable": False,
                 "managedResources": [

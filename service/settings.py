@@ -129,6 +129,9 @@ def read_settings(path: Path) -> Settings:
     chain_faults = find_chain_faults(settings.fallback.chains, scope=settings.scope())
     found = [str(fault) for fault in chain_faults]
     found += find_name_clashes(tree, _defaults())
+    if settings.webhook.self_signed.enabled and settings.cluster.source == "file":
+        wanted = "wanted source 'kubernetes' beside it, got 'file'"
+        found.append(f"webhook.selfSigned: {wanted}")
     try:
         settings.gpu_types.rules()
     except GpuTableError as error:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import cheroot.wsgi
 
-from service.certificates import Certificate
+from service.certificates import ServedCertificate
 from service.closing import WsgiApp
 from service.connection import MAX_HEAD_BYTES
 from service.frame import MAX_REVIEW_BYTES
@@ -75,7 +75,7 @@ class HttpsServer:
     ----------
     app : WSGI application
     settings : WebhookSettings
-    certificate : Certificate
+    certificate : ServedCertificate
     is_closing : callable
         Whether connections are to end after their present answer.
     threads : int
@@ -86,7 +86,7 @@ class HttpsServer:
         self,
         app: WsgiApp,
         settings: WebhookSettings,
-        certificate: Certificate,
+        certificate: ServedCertificate,
         is_closing: Callable[[], bool],
         threads: int,
     ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from cluster.cache import SnapshotSource
 from cluster.demands import DemandReader
 from injector.admission import AdmissionObserver, AdmissionOptions
+from injector.affinity import AffinityStep, KnownCards
 from injector.capacity import CapacityCheck
 from injector.chains import Chains
 from injector.demand_check import DemandCheck
@@ -12,12 +13,13 @@ from injector.facts import PodStep
 from injector.fallback import Fallback, FallbackAnnotations, FallbackOptions
 from injector.holds import Holds
 from injector.http import MutateResource
+from injector.limit_check import LimitCheck
 from injector.mutate import Injector, InjectorOptions
 from injector.rule_clashes import RuleContext
 from injector.rule_file import load_rules
 from injector.rules import RuleBook, Rules
 from injector.scheduling import SchedulerStep, TolerationStep
-from scoring.card_reader import CardReader
+from scoring.card_reader import CardReader, CardRules
 from scoring.demand_annotations import DemandAnnotations
 from scoring.resources import ResourceScope
 from service.settings import Settings
@@ -50,16 +52,17 @@ class Webhook:
             None if injection.rules_file is None else folder / injection.rules_file
         )
         self._rules = RuleBook(Rules())
-        self._demands = DemandReader(
-            settings.demands(),
-            CardReader(settings.gpu_types.rules()),
+        card_rules = settings.gpu_types.rules()
+        self._demands = DemandReader(settings.demands(), CardReader(card_rules))
+        self._known_cards = (
+            KnownCards(source, card_rules) if injection.type_affinity else None
         )
         self._context = build_rule_context(
             injection, fallback, self._demands.annotations
         )
         self._fallback = Fallback(
             Holds(source, hold_seconds=fallback.hold_seconds),
-            build_fallback_options(fallback, self._demands),
+            build_fallback_options(fallback, self._demands, self._known_cards),
         )
         injector = Injector(
             self._rules.current,
@@ -74,19 +77,33 @@ class Webhook:
             self._fallback,
             metrics,
             AdmissionOptions(
-                steps=build_steps(injection, scope),
+                steps=self._build_steps(scope),
                 checks=(
                     CapacityCheck(source, scope),
+                    LimitCheck(source, scope),
                     DemandCheck(self._demands, scope),
                 ),
                 is_fail_open=injection.failure_policy == "Ignore",
             ),
         )
 
+    def _build_steps(self, scope: ResourceScope) -> tuple[PodStep, ...]:
+        """Return the steps that the settings switch on."""
+        steps = build_steps(self._injection, scope)
+        if self._known_cards is None:
+            return steps
+        return (*steps, AffinityStep(self._known_cards, self._demands, scope))
+
     def load_rules(self) -> None:
         """Put the rule file to use; raise `RulesError` with all its faults."""
         if self.rules_path is not None:
             self._rules.replace(load_rules(self.rules_path, self._context))
+
+    def use_cards(self, rules: CardRules) -> None:
+        """Tell models and families by other rules from now on."""
+        self._demands.use(rules)
+        if self._known_cards is not None:
+            self._known_cards.use(rules)
 
     def use(self, fallback: FallbackSettings) -> None:
         """Take new chains and namespaces; holds stay as they are.
@@ -98,7 +115,9 @@ class Webhook:
         if context != self._context and self.rules_path is not None:
             self._rules.replace(load_rules(self.rules_path, context))
         self._context = context
-        self._fallback.use(build_fallback_options(fallback, self._demands))
+        self._fallback.use(
+            build_fallback_options(fallback, self._demands, self._known_cards)
+        )
 
 
 def build_rule_context(
@@ -139,7 +158,7 @@ def build_steps(
 
 
 def build_fallback_options(
-    settings: FallbackSettings, demands: DemandReader
+    settings: FallbackSettings, demands: DemandReader, known_cards: KnownCards | None
 ) -> FallbackOptions:
     """Return what the settings say of the fallback."""
     names = settings.annotations
@@ -153,4 +172,5 @@ def build_fallback_options(
         ),
         unschedulable_seconds=settings.unschedulable_seconds,
         demands=demands,
+        known_cards=known_cards,
     )

@@ -50,6 +50,12 @@ class InjectionSettings(SettingsModel):
         description="Whether GPU pods get a toleration of taints named like their"
         " resource.",
     )
+    type_affinity: bool = pydantic.Field(
+        default=True,
+        description="Whether the type and memory that a pod demands of its GPUs are"
+        " written into it as required node affinity, and what keeps a pod that fell"
+        " back off cards that are too small.",
+    )
     skipped_namespaces: tuple[NamespaceName, ...] = pydantic.Field(
         default=("kube-system", "kube-public", "kube-node-lease", "gpu-extender"),
         description="Namespaces whose pods pass untouched.",

@@ -28,6 +28,7 @@ KINDS: Final = {
     "/api/v1/nodes": "Node",
     "/api/v1/pods": "Pod",
     "/apis/resource.k8s.io/v1/deviceclasses": "DeviceClass",
+    "/api/v1/limitranges": "LimitRange",
 }
 
 
@@ -49,6 +50,7 @@ class Replay:
             "Node": list(pages("Node", node_texts(nodes), nodes)),
             "Pod": list(pages("Pod", pod_texts(pods, nodes), pods)),
             "DeviceClass": list(pages("DeviceClass", iter(()), 0)),
+            "LimitRange": list(pages("LimitRange", iter(()), 0)),
         }
         self.events = event_lines(nodes, VERSION)
         self.first_list_at = 0.0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scoring.objects import LimitMaxima
 from tests.builders import GPU, make_node, make_pod
 from tests.fakes.api_server import FakeApiServer
 from tests.fakes.watched_cluster import WatchedCluster, free_gpus
@@ -192,6 +193,29 @@ def test_the_resource_that_a_device_class_carries_is_known(
         cluster.wait_for(
             lambda snapshot: not snapshot.device_class_resources, "no resource"
         )
+
+
+def test_the_maxima_of_limit_ranges_are_known(
+    api: FakeApiServer, cluster: WatchedCluster
+) -> None:
+    limit_range = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "limits", "namespace": "default"},
+        "spec": {"limits": [{"type": "Container", "max": {"cpu": "4"}}]},
+    }
+    api.put(make_node(name="a"))
+
+    with cluster.synced():
+        api.put(limit_range)
+        cluster.wait_for(
+            lambda snapshot: (
+                snapshot.limit_maxima == {"default": LimitMaxima((("cpu", 4000),))}
+            ),
+            "the maximum",
+        )
+        api.remove(limit_range)
+        cluster.wait_for(lambda snapshot: not snapshot.limit_maxima, "no maximum")
 
 
 def test_ages_grow_during_an_outage_and_shrink_after_it(

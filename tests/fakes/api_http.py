@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.fakes.api_objects import Place, answer_object, find_place
 from tests.fakes.api_state import (
     RESOURCES,
     ApiState,
@@ -65,7 +66,7 @@ Fault = Status | Lines | Silence | Held
 class Request:
     """One request, as received."""
 
-    verb: str  # list, watch or patch
+    verb: str  # list, watch, get, create, update or patch
     resource: str
     query: Mapping[str, str]
     headers: Mapping[str, str]  # lower-case name -> value
@@ -129,16 +130,30 @@ class Handler(BaseHTTPRequestHandler):
             (name for name, (_, _, path) in RESOURCES.items() if path == url.path), ""
         )
         verb = "watch" if query.get("watch") == "1" else "list"
+        if place := find_place(url.path):
+            verb, resource = "get", place.resource
         headers = {name.lower(): value for name, value in self.headers.items()}
         self._take(Request(verb, resource, query, headers, url.path))
 
+    def do_POST(self) -> None:
+        self._take_body("create")
+
+    def do_PUT(self) -> None:
+        self._take_body("update")
+
     def do_PATCH(self) -> None:
+        self._take_body("patch")
+
+    def _take_body(self, verb: str) -> None:
+        """Take a request that changes something."""
         url = urlsplit(self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = self.rfile.read(int(headers["content-length"]))
         resource = "pods/status" if STATUS_PATH.fullmatch(url.path) else ""
+        if place := find_place(url.path):
+            resource = place.resource
         query = dict(parse_qsl(url.query))
-        self._take(Request("patch", resource, query, headers, url.path, body))
+        self._take(Request(verb, resource, query, headers, url.path, body))
 
     def _take(self, request: Request) -> None:
         resource, headers = request.resource, request.headers
@@ -195,6 +210,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self, request: Request) -> None:
         api, query = self.server.api, request.query
+        if place := find_place(request.path):
+            self._serve_object(request, place)
+            return
         if request.verb == "patch":
             self._patch(request)
             return
@@ -220,6 +238,19 @@ class Handler(BaseHTTPRequestHandler):
                 if api.ends_after_each_event:
                     break
         self._send(b"")
+
+    def _serve_object(self, request: Request, place: Place) -> None:
+        """Answer with one object, as it is or as it has become."""
+        content_type = request.headers.get("content-type", "")
+        change = json.loads(request.body) if request.body else None
+        try:
+            stored = answer_object(
+                self.server.api.state, place, request.verb, content_type, change
+            )
+        except StatusError as error:
+            self._answer(error.code, error.body)
+        else:
+            self._answer(201 if request.verb == "create" else 200, stored)
 
     def _patch(self, request: Request) -> None:
         """Merge into a pod's status, as the API server does with its subresource."""

@@ -20,10 +20,17 @@ GONE: Final = 410
 RESOURCES: Final[Mapping[str, tuple[str, str, str]]] = {
     "nodes": ("Node", "v1", "/api/v1/nodes"),
     "pods": ("Pod", "v1", "/api/v1/pods"),
+    "limitranges": ("LimitRange", "v1", "/api/v1/limitranges"),
     "deviceclasses": (
         "DeviceClass",
         "resource.k8s.io/v1",
         "/apis/resource.k8s.io/v1/deviceclasses",
+    ),
+    "secrets": ("Secret", "v1", "/api/v1/secrets"),
+    "mutatingwebhookconfigurations": (
+        "MutatingWebhookConfiguration",
+        "admissionregistration.k8s.io/v1",
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
     ),
 }
 EMPTY_OBJECTS: Final[Mapping[str, Tree]] = {
@@ -36,6 +43,7 @@ EMPTY_OBJECTS: Final[Mapping[str, Tree]] = {
     },
     "pods": {"spec": {"containers": None}, "status": {}},
     "deviceclasses": {"spec": {}},
+    "limitranges": {"spec": {"limits": None}},
 }
 
 
@@ -118,6 +126,11 @@ class ApiState:
             event_type = "ADDED" if before is None else "MODIFIED"
             self._note(resource, event_type, stored)
         return copy.deepcopy(stored)
+
+    def find(self, resource: str, key: str) -> Tree | None:
+        """Return an object as stored, None if there is none."""
+        with self.changed:
+            return copy.deepcopy(self._objects[resource].get(key))
 
     def remove(self, tree: Tree) -> None:
         """Delete an object; its watch event has the revision of the deletion."""

@@ -227,6 +227,15 @@ def test_a_patch_turns_one_document_into_the_other(before: Any, after: Any) -> N
     ) == json.dumps(wrapped[1], sort_keys=True)
 
 
+@given(pods())
+def test_a_patch_has_the_operations_of_jsonpatch(pod: dict[str, Any]) -> None:
+    after = OVERWRITING.send(pod).pod
+
+    library = jsonpatch.JsonPatch.from_diff(pod, after, optimization=False)
+
+    assert json_patch(pod, after) == library.patch
+
+
 @given(st.integers(0, 10**15), st.lists(st.integers(1, 16), min_size=1, max_size=6))
 def test_shares_add_up_and_are_fair(pool: int, gpus: list[int]) -> None:
     shares = split_by_gpus(pool, gpus)

@@ -96,7 +96,6 @@ def test_pages_follow_each_other_without_gap_or_overlap(
     [
         pytest.param("resource=nvidia.com/gpu", ["n4", "n5"], id="of a resource"),
         pytest.param("resource=nobody.has/it", [], id="of an unknown resource"),
-        pytest.param("name=ghost", [], id="of an unknown name"),
         pytest.param("name=n1&resource=nvidia.com/gpu", [], id="of both"),
     ],
 )
@@ -104,6 +103,28 @@ def test_nodes_can_be_chosen(
     client: falcon.testing.TestClient, query: str, names: list[str]
 ) -> None:
     assert names_of(page_of(client, query)) == names
+
+
+@pytest.mark.parametrize("name", ["ghost", ""])
+def test_a_node_that_the_cache_does_not_have_is_404_with_its_name(
+    client: falcon.testing.TestClient, name: str
+) -> None:
+    answer = client.simulate_get("/cluster", query_string=f"name={name}")
+
+    assert answer.status_code == 404
+    assert f"no node {name!r}" in answer.json["description"]
+
+
+def test_unknown_parameters_are_refused_by_name(
+    client: falcon.testing.TestClient,
+) -> None:
+    answer = client.simulate_get("/cluster", query_string="node=n1&name=n1&Limit=3")
+
+    assert answer.status_code == 400
+    assert answer.json["description"] == (
+        "unknown parameters: Limit, node;"
+        " wanted some of limit, continue, name, resource"
+    )
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "5001", "many"])

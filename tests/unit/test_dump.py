@@ -11,6 +11,7 @@ import yaml
 import cluster.dump
 from cluster.dump import MAX_SHOWN_FAULTS, DumpError, load_dump
 from cluster.ledger import Ledger
+from scoring.objects import LimitMaxima
 from scoring.snapshot import Snapshot
 from tests.builders import (
     BUILDER,
@@ -505,3 +506,24 @@ def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
             accepted.append(end)
 
     assert accepted == []
+
+
+def test_limit_ranges_are_read(write: Write) -> None:
+    limit_range = {
+        "kind": "LimitRange",
+        "metadata": {"name": "limits", "namespace": "ml"},
+        "spec": {"limits": [{"type": "Container", "max": {"cpu": "4"}}]},
+    }
+
+    path = write("dump.yaml", make_node(), limit_range)
+
+    assert load(path).limit_maxima == {"ml": LimitMaxima((("cpu", 4000),))}
+
+
+def test_a_limit_range_with_a_faulty_amount_is_a_fault(write: Write) -> None:
+    limits = {"limits": [{"type": "Pod", "max": {"cpu": "many"}}]}
+    tree = {"kind": "LimitRange", "metadata": {"name": "x"}, "spec": limits}
+
+    (fault,) = faults_of(write("limits.yaml", tree))
+
+    assert fault.startswith("limits.yaml: object.spec.limits[0].max['cpu']: quantity")

@@ -446,6 +446,39 @@ def test_what_is_wanted_of_the_cards_is_shown_beside_what_they_are(
 
 
 @pytest.mark.parametrize(
+    ("demand", "selector", "detail"),
+    [
+        pytest.param(
+            Demand(types=("H100",)),
+            {},
+            "H100 wanted, the node has A100-SXM4-80GB",
+            id="of a type",
+        ),
+        pytest.param(
+            Demand(is_exclusive=True),
+            {"accelerator": "h100"},
+            "accelerator=h100 wanted, has no such label",
+            id="alone, and of a label",
+        ),
+    ],
+)
+def test_a_pod_that_asks_a_slice_is_not_said_to_want_whole_cards(
+    demand: Demand, selector: dict[str, str], detail: str
+) -> None:
+    verb_options = options()
+    node = make_node(resources={SLICE: "7"}, labels=WHOLE)
+    pod = make_pod(requests={SLICE: "1"}, spec={"nodeSelector": selector})
+    subject = read_subject(pod, verb_options)
+    wanting = replace(subject, ask=replace(subject.ask, demand=demand))
+
+    page = build_page(explain(wanting, make_snapshot(nodes=[node]), verb_options))
+
+    (facts,) = page.nodes
+    assert facts.verdict.reason == "GPU type does not match"
+    assert facts.verdict.detail == detail
+
+
+@pytest.mark.parametrize(
     ("size", "text"),
     [
         pytest.param(Bounds(2**30, 2**30), "1Gi", id="known"),

@@ -1,8 +1,10 @@
+import json
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from scoring.demand_annotations import is_askable
 from service.checks import find_faults
 from service.settings import Settings, SettingsError, read_settings
 
@@ -76,6 +78,33 @@ def test_a_faulty_value_is_told_with_its_path(
 
     assert found.startswith("gpuTypes.")
     assert fault in found
+
+
+@pytest.mark.parametrize("name", ["a,b", "Foo!", "!Foo", "-", "\u00e9"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("models: {{{0}: {{memory: 8Gi}}}}", id="a model"),
+        pytest.param("models: {{One: {{memory: 8Gi, names: [{0}]}}}}", id="a name"),
+        pytest.param("models: {{One: {{memory: 8Gi, families: [{0}]}}}}", id="family"),
+        pytest.param("aliases: {{{0}: [b]}}", id="what an alias is for"),
+        pytest.param("aliases: {{A100: [{0}]}}", id="an alias"),
+    ],
+)
+def test_a_name_that_no_annotation_can_ask_for_is_a_fault(
+    tmp_path: Path, text: str, name: str
+) -> None:
+    (found,) = faults_of(tmp_path, f"gpuTypes: {{{text.format(json.dumps(name))}}}")
+
+    assert found.startswith("gpuTypes.")
+    assert "wanted a name that a pod can ask for" in found
+    assert found.endswith(f"got {name!r}")
+
+
+def test_every_name_of_the_package_can_be_asked_for() -> None:
+    spellings = Settings().gpu_types.rules().table.spellings
+
+    assert all(is_askable(name) for names in spellings.values() for name in names)
 
 
 def test_sharing_and_the_rule_key_are_named_where_they_were_before() -> None:

@@ -388,3 +388,22 @@ def test_the_rules_of_the_configuration_are_the_default(
     operations = json.loads(capsys.readouterr().out)
     assert status == 0
     assert jsonpatch.apply_patch(pod, operations) == make_webhook().send(pod).pod
+
+
+def test_the_readme_shows_what_becomes_of_the_example(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = Path(__file__).parents[2]
+    configs = root / "configs"
+
+    status = run(
+        *("-f", configs / "examples" / "v100-pod.yaml"),
+        *("--rules", configs / "injection-rules.json"),
+    )
+
+    _, _, rest = (root / "README.md").read_text().partition("gpu-extender inject -f")
+    shown = rest.partition("```yaml\n")[2].partition("```")[0]
+    printed = capsys.readouterr()
+    assert status == 0
+    assert printed.out == shown
+    assert f"`{printed.err.strip()}`" in rest

@@ -5,8 +5,14 @@ from typing import Any
 
 import pytest
 
-from injector.patch import json_patch
-from injector.review import Answer, ReviewError, decode_review, encode_answer
+from injector.patch import encode_patch, json_patch
+from injector.review import (
+    Answer,
+    ReviewError,
+    copy_of,
+    decode_review,
+    encode_answer,
+)
 from tests.fakes.webhook import container, gpus, make_pod, make_review, make_webhook
 
 
@@ -188,3 +194,64 @@ def test_audit_annotations_are_cut() -> None:
     audit = encoded(Answer(audit={"k": "x" * 5000}))["auditAnnotations"]
 
     assert len(audit["k"]) == 4096
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "operations"),
+    [
+        pytest.param({"a": 1}, {"a": 1}, [], id="nothing"),
+        pytest.param(1, 2, [{"op": "replace", "path": "", "value": 2}], id="the whole"),
+        pytest.param(
+            {"a": {"b/c~": 1}, "d": 1},
+            {"a": {"b/c~": None}, "e": 2},
+            [
+                {"op": "remove", "path": "/d"},
+                {"op": "add", "path": "/e", "value": 2},
+                {"op": "replace", "path": "/a/b~1c~0", "value": None},
+            ],
+            id="members of objects",
+        ),
+        pytest.param(
+            [{"name": "a"}, {"name": "b", "x": 1}],
+            [{"name": "a"}, {"name": "b", "x": 2}, {"name": "c"}],
+            [
+                {"op": "replace", "path": "/1/x", "value": 2},
+                {"op": "add", "path": "/2", "value": {"name": "c"}},
+            ],
+            id="a change inside and an item more",
+        ),
+        pytest.param(
+            {"l": [{"name": "a"}, {"name": "b"}]},
+            {"l": [{"name": "b"}]},
+            [{"op": "remove", "path": "/l/0"}],
+            id="an item less",
+        ),
+        pytest.param(
+            {"l": ["a", "b"]},
+            {"l": ["c", "a", "b"]},
+            [{"op": "add", "path": "/l/0", "value": "c"}],
+            id="an item in front",
+        ),
+    ],
+)
+def test_a_patch_says_what_has_changed(
+    before: Any, after: Any, operations: list[dict[str, Any]]
+) -> None:
+    assert json_patch(before, after) == operations
+
+
+def test_what_the_fast_encoder_refuses_is_written_all_the_same() -> None:
+    half = [{"op": "add", "path": "/a", "value": "\ud83d"}]
+
+    assert encode_patch(half) == b'[{"op":"add","path":"/a","value":"\\ud83d"}]'
+    assert encode_patch([]) == b""
+
+
+def test_a_copy_is_equal_and_its_own() -> None:
+    for value in ("x", 2**70, "\ud83d", 1.5, None):
+        tree = {"a": [value]}
+
+        copied = copy_of(tree)
+
+        assert copied == tree
+        assert copied["a"] is not tree["a"]

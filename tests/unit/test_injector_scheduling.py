@@ -1,5 +1,6 @@
 """The steps that set scheduler and tolerations of GPU pods."""
 
+import json
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.fakes.webhook import (
     container,
     gpus,
     make_pod,
+    make_review,
     make_webhook,
 )
 
@@ -123,3 +125,16 @@ def test_slices_tolerate_the_taint_of_whole_cards_too() -> None:
 )
 def test_nothing_is_tolerated_without_need(pod: dict[str, Any]) -> None:
     assert not tolerating().send(pod).operations
+
+
+def test_a_scheduler_that_is_no_text_is_a_fault_of_the_pod() -> None:
+    pod = make_pod(container("a", gpus(1)), schedulerName=["x"])
+
+    result = scheduling().client.simulate_post(
+        "/mutate", body=json.dumps(make_review(pod))
+    )
+
+    assert result.status_code == 400
+    assert (
+        "request.object.spec.schedulerName: wanted text" in result.json["description"]
+    )

@@ -10,7 +10,7 @@ from cluster.cache import SnapshotCell
 from scoring.feasibility import Feasibility, Verdict
 from scoring.snapshot import read_only
 from service.cache_metrics import CacheCollector, WatchMetrics
-from service.frame import FILTER_PATH, RequestFrame
+from service.frame import FACE_OF_PATH, FILTER_PATH, RequestFrame
 from service.health import Health
 from service.metrics import Metrics, MetricsResource, outcome_of
 from tests.builders import make_node, make_snapshot
@@ -43,6 +43,8 @@ def test_series_are_there_before_anything_happens() -> None:
         assert value_of(metrics, "request_duration_seconds_count", verb=verb) == 0
         for outcome in ("ok", "bad_request", "unavailable", "error"):
             assert value_of(metrics, "requests_total", verb=verb, outcome=outcome) == 0
+    for face in FACE_OF_PATH.values():
+        assert value_of(metrics, "requests_refused_total", face=face) == 0
     assert (
         value_of(
             metrics,

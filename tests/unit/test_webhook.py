@@ -1,6 +1,8 @@
 import base64
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import falcon
@@ -8,6 +10,8 @@ import falcon.testing
 import pytest
 
 from cluster.cache import SnapshotCell
+from scoring.card_reader import CardRules
+from scoring.gpu_data import extended_table
 from service.app import Collaborators, create_app
 from service.closing import ARRIVED_KEY
 from service.frame import MUTATE_PATH
@@ -19,6 +23,7 @@ from service.webhook import Webhook
 from tests.builders import make_node, make_snapshot
 from tests.extender_app import make_settings
 
+TRIGGER: Final = "task.bkbcs.tencent.com/gpu-type"
 MIG: Final = "nvidia.com/mig-2g.20gb"
 GPU: Final = "nvidia.com/gpu"
 
@@ -57,7 +62,10 @@ def review_late(client: falcon.testing.TestClient, **asked: str) -> dict[str, An
 
 
 def send_review(
-    client: falcon.testing.TestClient, asked: dict[str, str], environ: dict[str, Any]
+    client: falcon.testing.TestClient,
+    asked: dict[str, str],
+    environ: dict[str, Any],
+    annotations: Mapping[str, str] = MappingProxyType({TRIGGER: "V100"}),
 ) -> dict[str, Any]:
     """Return the response to a review; `environ` goes into its WSGI environment."""
     container = {"name": "main", "resources": {"limits": asked, "requests": asked}}
@@ -70,10 +78,7 @@ def send_review(
             "namespace": "ml",
             "operation": "CREATE",
             "object": {
-                "metadata": {
-                    "name": "p",
-                    "annotations": {"task.bkbcs.tencent.com/gpu-type": "V100"},
-                },
+                "metadata": {"name": "p", "annotations": dict(annotations)},
                 "spec": {"containers": [container]},
             },
         },
@@ -234,3 +239,32 @@ def test_a_rule_may_say_what_cards_a_pod_wants_where_nothing_falls_back(
     else:
         with pytest.raises(ValueError, match=fault):
             webhook.load_rules()
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_affinity"),
+    [
+        pytest.param({}, True, id="by default"),
+        pytest.param({"typeAffinity": False}, False, id="off"),
+    ],
+)
+def test_a_demand_becomes_affinity_unless_that_is_off(
+    settings: dict[str, Any], has_affinity: bool
+) -> None:
+    _, client, _ = build({"injection": settings})
+    annotations = {"gpu-extender.io/gpu-type": "L4"}
+
+    response = send_review(client, {GPU: "1"}, {}, annotations)
+
+    assert ("patch" in response) == has_affinity
+
+
+def test_new_names_of_cards_are_taken_while_running() -> None:
+    webhook, client, _ = build({})
+    annotations = {"gpu-extender.io/gpu-type": "L4"}
+    table = extended_table([], {"L4": ("Team-Card",)})
+
+    webhook.use_cards(CardRules(table, ("accelerator",)))
+    (operation,) = operations(send_review(client, {GPU: "1"}, {}, annotations))
+
+    assert '"Team-Card"' in json.dumps(operation["value"])

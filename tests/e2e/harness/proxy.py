@@ -5,6 +5,7 @@ It moves bytes and understands none, so TLS passes through unchanged.
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import struct
 import threading
@@ -21,13 +22,16 @@ RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 class TcpProxy:
     """Forwards connections to a port; faults act on bytes from server to client.
 
+    With several ports, each connection goes to the next one in turn.
+
     An event loop in a thread of its own does the work; every method may be called
     from the test's thread at any time and acts on open connections, too.
     """
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, *target_ports: int) -> None:
         self.port = free_port()
-        self._target_port = target_port
+        self.accepted = 0
+        self._targets = itertools.cycle(target_ports)
         self._delay_seconds = 0.0
         self._is_refusing = False
         self._loop = asyncio.new_event_loop()
@@ -116,6 +120,9 @@ class TcpProxy:
         """Take a connection; asyncio's own server loses those it is closed upon."""
         with contextlib.suppress(BlockingIOError):
             connection, _ = self._listener.accept()
+            self.accepted += 1
+            # asyncio sets it only where the socket names its protocol.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = self._loop.create_task(self._serve(connection))
             self._connections.add(task)
             task.add_done_callback(self._connections.discard)
@@ -129,7 +136,7 @@ class TcpProxy:
                     _reset(to_client)
                     return
                 from_server, to_server = await asyncio.open_connection(
-                    LOOPBACK, self._target_port
+                    LOOPBACK, next(self._targets)
                 )
                 async with self._closing(to_server):
                     await self._forward(from_client, to_server, from_server, to_client)
