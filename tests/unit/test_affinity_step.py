@@ -216,6 +216,16 @@ def test_names_that_the_settings_add_count_from_then_on() -> None:
     assert {"Team-Card", "team-card"} <= found
 
 
+def test_only_so_many_demands_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("injector.affinity._MAX_KNOWN", 1)
+    step = AffinityStep(KnownCards(make_cell(), RULES), DemandReader(), SCOPE)
+
+    for types in ("L4", "T4", "L4"):
+        pod = wanting(types=types)
+        step.apply(pod, None)  # type: ignore[arg-type] # the step reads the pod alone
+        assert (terms_of(pod) == [{"matchExpressions": [L4]}]) == (types == "L4")
+
+
 def fall(*products: str, pod: dict[str, Any] | None = None) -> dict[str, Any]:
     """Have a pod weighed that asks for a slice, where there are only whole cards."""
     cluster = Admissions(

@@ -1,6 +1,7 @@
 """Which labels of nodes a demand becomes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from injector.room import CardDemand
@@ -16,7 +17,7 @@ from scoring.card_kinds import CardLabels
 from scoring.card_reader import CardRules
 from scoring.demand import Demand
 from scoring.gpu_data import default_table, extended_table
-from scoring.gpu_models import GIB, GpuModel
+from scoring.gpu_models import GIB, GpuModel, NameLists, build_table
 from tests.builders import BUILDER, make_node, make_node_record
 
 PRODUCT: Final = "nvidia.com/gpu.product"
@@ -201,6 +202,39 @@ def test_a_value_that_stands_on_a_node_to_be_taken_is_not_kept_out() -> None:
     demand = Demand(min_memory=24 * GIB)
 
     assert alternatives_of(demand, contradicting, rules=TWO_LABELS) == ()
+
+
+def test_a_memory_label_that_a_node_to_be_taken_carries_is_not_kept_out() -> None:
+    wrongly_labelled = {PRODUCT: "NVIDIA-H100-80GB-HBM3", MEMORY: "15360"}
+    demand = Demand(min_memory=40 * GIB)
+
+    assert alternatives_of(demand, wrongly_labelled, {MEMORY: "15000"}) == (
+        (LabelRule(MEMORY, "NotIn", ("15000",)),),
+    )
+
+
+def test_a_node_is_open_whose_other_labels_make_up_for_its_type() -> None:
+    sliced = {PRODUCT: "Tesla-T4", "cloud.google.com/gke-gpu-partition-size": "7g.80gb"}
+    demand = Demand(types=("T4", "A100"), min_memory=40 * GIB, is_sharing_allowed=True)
+    any_type = Demand(min_memory=40 * GIB, is_sharing_allowed=True)
+
+    assert LabelRule(PRODUCT, "Exists") in alternatives_of(demand, sliced)[0]
+    assert alternatives_of(demand, sliced)[0][1:] == ()
+    assert "Tesla-T4" in values_of(
+        alternatives_of(replace(demand, types=("T4", "L40S")), sliced)
+    )
+    assert alternatives_of(any_type, sliced) == ()
+
+
+def test_a_name_that_means_something_under_one_label_only_is_written_there() -> None:
+    lists = NameLists(label_names={"accelerator": {"large": "X1"}})
+    table = build_table([GpuModel("X1", 8 * GIB)], lists)
+    rules = CardRules(table, (PRODUCT, "accelerator"), ())
+
+    found = alternatives_of(Demand(types=("X1",)), rules=rules)
+
+    assert values_of(found) == {"X1", "NVIDIA-X1"}
+    assert "large" in values_of(found, "accelerator")
 
 
 def test_a_label_whose_key_has_the_name_is_asked_for_by_its_key() -> None:

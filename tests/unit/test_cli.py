@@ -100,6 +100,37 @@ def test_the_scheduler_configuration_names_what_the_cluster_offers(
         "preempt",
     ]
     assert {"nvidia.com/gpu", "nvidia.com/mig-1g.10gb"} <= names
+    assert (extender["weight"], extender["httpTimeout"]) == (10, "1s")
+
+
+@pytest.mark.usefixtures("root_logger_as_it_was")
+@pytest.mark.parametrize(
+    ("max_score", "deadline", "printed"),
+    [
+        pytest.param(1, 10, (10, "1s"), id="never a weight above 10"),
+        pytest.param(10, 999, (10, "1s"), id="the contract's score"),
+        pytest.param(11, 1000, (9, "2s"), id="just above, and a whole second"),
+        pytest.param(30, 1001, (3, "2s"), id="a weight that is cut"),
+        pytest.param(100, 60_000, (1, "61s"), id="the largest of both"),
+    ],
+)
+def test_weight_and_timeout_fit_the_settings(
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    max_score: int,
+    deadline: int,
+    printed: tuple[int, str],
+) -> None:
+    tree = yaml.safe_load(config.read_text())
+    tree["scoring"] = {"maxScore": max_score}
+    tree["extender"] = {"deadlineMilliseconds": deadline}
+    config.write_text(yaml.safe_dump(tree))
+
+    status = main(["scheduler-config", "--config", str(config)])
+
+    (extender,) = yaml.safe_load(capsys.readouterr().out)["extenders"]
+    assert status == 0
+    assert (extender["weight"], extender["httpTimeout"]) == printed
 
 
 @pytest.mark.parametrize(
