@@ -4,10 +4,13 @@ PERF: what is only read by operators takes a quarter of a call if it is worked i
 metrics and tables at once, with code that is cold by then; bench/http.py
 """
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+
+logger = logging.getLogger(__name__)
 
 MAX_PENDING: Final = 1024
 SETTLE_SECONDS: Final = 0.25
@@ -67,4 +70,7 @@ class Settler:
     def _run(self) -> None:
         while not self._stopped.wait(SETTLE_SECONDS):
             for settle in self._settle:
-                settle()
+                try:
+                    settle()
+                except Exception:  # a fault of our own must not end the thread
+                    logger.exception("notes could not be settled")

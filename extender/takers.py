@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from cluster.objects import PodConstraints, PodRecord
 from extender.question import VerbOptions
@@ -17,10 +18,11 @@ from extender.subject import ask_of_record
 from scoring.candidates import Ask, Candidates, take_columns
 from scoring.eligibility import eligible_columns
 from scoring.feasibility import judge
-from scoring.snapshot import IndexArray, Snapshot
+from scoring.snapshot import BoolArray, IndexArray, NodeIndex, Snapshot
 
 # Each takes a byte per node.
 MAX_KEPT: Final = 1024
+UNDECIDED: Final = -1
 NOWHERE: Final[IndexArray] = np.zeros(0, dtype=np.intp)
 
 
@@ -40,6 +42,15 @@ class Kind:
     constraints_key: bytes
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Eligibility:
+    """Which nodes pods of a kind may go to: int8 (N,), `UNDECIDED` where unknown."""
+
+    generation: int
+    nodes: NodeIndex
+    known: NDArray[np.int8]
+
+
 class Takers:
     """Finds the nodes that would take a pod; owned by one thread.
 
@@ -56,6 +67,7 @@ class Takers:
         self.options = options
         self._keys = options.label_keys
         self._standings = Standings(_would_take, options.label_keys, MAX_KEPT)
+        self._eligibility: dict[bytes, _Eligibility] = {}
 
     def kind_of(self, record: PodRecord, nominated_node: str) -> Kind:
         """Return the kind of a pending pod."""
@@ -97,7 +109,36 @@ class Takers:
             taking &= snapshot.changed_at > since
         if not taking.any():
             return NOWHERE
-        return np.flatnonzero(eligible_columns(snapshot, constraints, taking))
+        return np.flatnonzero(self._eligible(snapshot, kind, constraints, taking))
+
+    def _eligible(
+        self,
+        snapshot: Snapshot,
+        kind: Kind,
+        constraints: PodConstraints,
+        among: BoolArray,
+    ) -> BoolArray:
+        """Return which nodes `among` pods of a kind may go to, bool of shape (N,).
+
+        PERF: kept for nodes that have not changed; affinity is read node by node.
+        """
+        kept = self._eligibility.pop(kind.constraints_key, None)
+        if kept is None or kept.nodes is not snapshot.nodes:
+            known = np.full(len(among), UNDECIDED, dtype=np.int8)
+        else:
+            known = kept.known
+            known[snapshot.changed_since(kept.generation)] = UNDECIDED
+        undecided = among & (known == UNDECIDED)
+        if undecided.any():
+            found = eligible_columns(snapshot, constraints, undecided)
+            known[undecided] = found[undecided]
+        self._eligibility[kind.constraints_key] = _Eligibility(
+            snapshot.generation, snapshot.nodes, known
+        )
+        if len(self._eligibility) > MAX_KEPT:
+            del self._eligibility[next(iter(self._eligibility))]
+        eligible: BoolArray = among & (known == 1)
+        return eligible
 
 
 def _would_take(candidates: Candidates, ask: Ask) -> Arrays:

@@ -38,7 +38,8 @@ def count_claimed(question: Question, result: Feasibility, options: VerbOptions)
     if not any(name in snapshot.device_class_resources for name, _ in ask.request):
         return 0
     candidates = take_columns(snapshot, question.columns, ask, options.label_keys)
-    return int(np.count_nonzero(candidates.claimed.any(axis=0) & result.feasible))
+    passed = candidates.known & result.feasible
+    return int(np.count_nonzero(candidates.claimed.any(axis=0) & passed))
 
 
 def shortlisted(

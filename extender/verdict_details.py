@@ -200,5 +200,6 @@ DETAILS: Final[Mapping[Verdict, Callable[[Judged, int], str]]] = {
     Verdict.WRONG_TYPE: _about_cards,
     Verdict.TYPE_UNKNOWN: _about_cards,
     Verdict.TOO_LITTLE_MEMORY: _about_cards,
+    Verdict.NOT_ALONE: _about_free,
     Verdict.INSUFFICIENT: _about_free,
 }

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from cluster.cache import NotSyncedError, SnapshotSource
 from cluster.demands import DemandReader
 from injector.facts import PodFacts
-from injector.node_terms import add_alternatives
+from injector.node_terms import LabelDemand, add_label_demand, build_label_demand
 from injector.review import read_pod
 from injector.room import CardDemand
 from scoring.card_affinity import (
@@ -46,7 +46,7 @@ class _Seen:
     kinds : tuple of LabelledCards
     kind_of : dict
         node name -> its facts and kind
-    alternatives : dict
+    demands : dict
         wish -> what labels must be for it
     """
 
@@ -54,18 +54,18 @@ class _Seen:
     facts: tuple[NodeFacts, ...] = ()
     kinds: tuple[LabelledCards, ...] = ()
     kind_of: dict[str, tuple[NodeFacts, LabelledCards]] = field(default_factory=dict)
-    alternatives: dict[_Wish, tuple[Alternative, ...]] = field(default_factory=dict)
+    demands: dict[_Wish, LabelDemand] = field(default_factory=dict)
 
-    def alternatives_for(self, wish: _Wish) -> tuple[Alternative, ...]:
-        """Return what labels must be for a wish, one of them."""
-        known = self.alternatives.get(wish)
+    def demand_of(self, wish: _Wish) -> LabelDemand:
+        """Return what labels must be for a wish."""
+        known = self.demands.get(wish)
         if known is None:
-            if len(self.alternatives) >= _MAX_KNOWN:
-                self.alternatives.clear()
-            known = self.alternatives[wish] = self._computed(wish)
+            if len(self.demands) >= _MAX_KNOWN:
+                self.demands.clear()
+            known = self.demands[wish] = build_label_demand(self._alternatives(wish))
         return known
 
-    def _computed(self, wish: _Wish) -> tuple[Alternative, ...]:
+    def _alternatives(self, wish: _Wish) -> tuple[Alternative, ...]:
         if isinstance(wish, DemandWish):
             return demand_alternatives(self.labels.rules, wish, self.kinds)
         return refusing_alternatives(self.labels.rules, wish, self.kinds)
@@ -80,8 +80,8 @@ class _Seen:
             kind_of[node.name] = known
         kinds = tuple(dict.fromkeys(kind for _, kind in kind_of.values()))
         # What was computed for the same kinds still holds.
-        alternatives = self.alternatives if kinds == self.kinds else {}
-        return _Seen(self.labels, facts, kinds, kind_of, alternatives)
+        demands = self.demands if kinds == self.kinds else {}
+        return _Seen(self.labels, facts, kinds, kind_of, demands)
 
 
 class KnownCards:
@@ -116,8 +116,8 @@ class KnownCards:
         spec = pod["spec"]
         if spec.get("nodeName"):
             return ()
-        alternatives = self._look().alternatives_for(wish)
-        return () if add_alternatives(spec, alternatives) else (TOO_MANY_TERMS,)
+        is_written = add_label_demand(spec, self._look().demand_of(wish))
+        return () if is_written else (TOO_MANY_TERMS,)
 
     def _look(self) -> _Seen:
         """Return the labels of the nodes as they are now."""

@@ -5,6 +5,7 @@ a copy of the term for each. Nothing is changed but added to.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from scoring.card_affinity import Alternative, LabelRule
@@ -20,8 +21,31 @@ _EXPRESSIONS: Final = "matchExpressions"
 _FIELDS: Final = "matchFields"
 
 
-def add_alternatives(spec: dict[str, Any], alternatives: Sequence[Alternative]) -> bool:
-    """Require one of `alternatives` in `spec`, a pod's own, in place.
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelDemand:
+    """What the labels of a pod's node must be, ready to be written.
+
+    Attributes
+    ----------
+    alternatives : tuple of tuple of LabelRule
+        One of which must hold; without any, nothing is demanded.
+    terms : tuple of dict
+        The same as the terms of a pod that has none. Pods share them: nobody changes
+        a term.
+    """
+
+    alternatives: tuple[Alternative, ...]
+    terms: tuple[_Term, ...]
+
+
+def build_label_demand(alternatives: Sequence[Alternative]) -> LabelDemand:
+    """Return `alternatives` ready to be written."""
+    terms = tuple(_extended({}, item) for item in alternatives)
+    return LabelDemand(tuple(alternatives), terms)
+
+
+def add_label_demand(spec: dict[str, Any], demand: LabelDemand) -> bool:
+    """Require in `spec`, a pod's own, what `demand` says, in place.
 
     Returns
     -------
@@ -34,21 +58,19 @@ def add_alternatives(spec: dict[str, Any], alternatives: Sequence[Alternative]) 
     stay as they are, since anything added would open them. A node selector counts as a
     requirement of every term.
     """
-    if not alternatives:
-        return True
     selector = [
         {"key": key, "operator": "In", "values": [value]}
         for key, value in (spec.get("nodeSelector") or {}).items()
     ]
     required = _required(spec)
     if required is None:
-        if any(_implies(selector, item) for item in alternatives):
+        if selector and any(_implies(selector, item) for item in demand.alternatives):
             return True
         present: list[_Term] = []
-        terms = [_extended({}, item) for item in alternatives]
+        terms = list(demand.terms)
     else:
         present = required.get(_TERMS) or []
-        terms = _narrowed(present, selector, alternatives)
+        terms = _narrowed(present, selector, demand.alternatives)
     if terms == present:
         return True
     if len(terms) > MAX_TERMS or _count_values(terms) > MAX_VALUES:
@@ -73,6 +95,8 @@ def _narrowed(
     alternatives: Sequence[Alternative],
 ) -> list[_Term]:
     """Return the terms with the alternatives; those that stay keep their places."""
+    if not alternatives:
+        return list(terms)
     is_open = [
         bool(term.get(_EXPRESSIONS) or term.get(_FIELDS))
         and not any(

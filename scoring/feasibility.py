@@ -28,7 +28,8 @@ class Verdict(IntEnum):
     WRONG_TYPE = 6
     TYPE_UNKNOWN = 7
     TOO_LITTLE_MEMORY = 8
-    INSUFFICIENT = 9
+    NOT_ALONE = 9
+    INSUFFICIENT = 10
 
 
 # PERF: numpy looks an enum over before it takes it for a number; bench/test_kernels.py
@@ -60,6 +61,7 @@ REASONS: Final[dict[Verdict, Reason]] = {
     Verdict.WRONG_TYPE: Reason("GPU type does not match"),
     Verdict.TYPE_UNKNOWN: Reason("GPU type unknown"),
     Verdict.TOO_LITTLE_MEMORY: Reason("Too little GPU memory"),
+    Verdict.NOT_ALONE: Reason("Insufficient GPUs"),
     Verdict.INSUFFICIENT: Reason("Insufficient GPUs", is_resolvable=True),
 }
 
@@ -142,7 +144,13 @@ def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibilit
         checks.append((Verdict.WRONG_TYPE, ~_matching_type(candidates, ask)))
     if ask.demand.is_of_cards:
         checks.extend(_card_checks(candidates, ask))
-    checks.append((Verdict.INSUFFICIENT, _not_alone(candidates, ask)))
+    # kube-scheduler's own trial of evictions knows counts alone: where those suffice it
+    # would find that nobody has to go, and take that for an error. A nominated node on
+    # which no eviction helped would have it evict elsewhere, though.
+    not_alone = _not_alone(candidates, ask)
+    may_resolve = is_short | candidates.nominated
+    checks.append((Verdict.INSUFFICIENT, not_alone & may_resolve))
+    checks.append((Verdict.NOT_ALONE, not_alone))
     if is_enforcing:
         checks.append((Verdict.INSUFFICIENT, is_short))
     verdicts = np.zeros(count, dtype=np.int64)

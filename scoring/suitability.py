@@ -1,12 +1,16 @@
 """Whether the cards of a node are what a pod wants of them, and how well they are."""
 
 from enum import IntEnum
+from typing import Final
 
 from scoring.cards import NodeCards
 from scoring.demand import Demand
 from scoring.gpu_models import normal_name
 from scoring.objects import Request
-from scoring.resources import is_whole_card
+from scoring.resources import PODS, STANDARD_RESOURCES, is_whole_card
+
+# Of a whole request, whose memory would be taken for that of a card.
+NEVER_OF_CARDS: Final = frozenset((*STANDARD_RESOURCES, PODS))
 
 
 class Suitability(IntEnum):
@@ -37,7 +41,7 @@ def suitability(cards: NodeCards, demand: Demand, request: Request) -> Suitabili
     of_type = _of_kind(cards, demand, request)
     if of_type is not Suitability.SUITS or not demand.min_memory:
         return of_type
-    sizes = [cards.memory_of(resource) for resource, _ in request]
+    sizes = [cards.memory_of(resource) for resource, _ in _of_cards(request)]
     if any(size.high < demand.min_memory for size in sizes):
         return Suitability.TOO_LITTLE_MEMORY
     if any(size.low < demand.min_memory for size in sizes):
@@ -54,7 +58,8 @@ def may_suit(cards: NodeCards, demand: Demand, request: Request) -> bool:
 def may_hold(cards: NodeCards, demand: Demand, request: Request) -> bool:
     """Say whether memory is enough as far as it is known, whatever the type."""
     return all(
-        cards.memory_of(resource).high >= demand.min_memory for resource, _ in request
+        cards.memory_of(resource).high >= demand.min_memory
+        for resource, _ in _of_cards(request)
     )
 
 
@@ -90,3 +95,8 @@ def choice_of(cards: NodeCards, names: tuple[str, ...]) -> int:
         (i for i, name in enumerate(names) if normal_name(name) in cards.names),
         len(names),
     )
+
+
+def _of_cards(request: Request) -> Request:
+    """Return a request without what is never of a card, such as ``cpu``."""
+    return tuple(pair for pair in request if pair[0] not in NEVER_OF_CARDS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.decode import constraints_of
 from cluster.objects import NodeRecord, Pod
-from injector.node_terms import MAX_TERMS, add_alternatives
+from injector.node_terms import MAX_TERMS, add_label_demand, build_label_demand
 from scoring.card_affinity import DemandWish, demand_alternatives
 from scoring.card_kinds import CardLabels, LabelledCards
 from scoring.card_reader import (
@@ -146,6 +146,12 @@ def kinds_of(nodes: Sequence[NodeRecord]) -> list[LabelledCards]:
     return list(dict.fromkeys(map(LABELS.kind_of, nodes)))
 
 
+def write(spec: dict[str, Any], wish: DemandWish, nodes: Sequence[NodeRecord]) -> bool:
+    """Write what the wish is, where these nodes are known."""
+    alternatives = demand_alternatives(RULES, wish, kinds_of(nodes))
+    return add_label_demand(spec, build_label_demand(alternatives))
+
+
 def takes(node: NodeRecord, wish: DemandWish) -> bool:
     found = suitability(node.cards, wish.demand, wish.request)
     return found is Suitability.SUITS
@@ -163,9 +169,7 @@ def test_known_nodes_that_the_filter_takes_stay_open_and_none_is_opened(
     nodes, wish = make_nodes(labels), DemandWish(demand, request)
     after = copy.deepcopy(before)
 
-    is_written = add_alternatives(
-        after, demand_alternatives(RULES, wish, kinds_of(nodes))
-    )
+    is_written = write(after, wish, nodes)
 
     event(f"written {is_written and after != before}")
     for node in nodes:
@@ -208,7 +212,7 @@ def test_a_node_that_comes_later_is_open_too_if_it_is_labelled_as_usual(
     assume(takes(node, wish))
     spec: dict[str, Any] = {}
 
-    add_alternatives(spec, demand_alternatives(RULES, wish, kinds_of(known)))
+    write(spec, wish, known)
 
     event(f"written {bool(spec)}")
     assert admits(spec, node)
@@ -227,8 +231,7 @@ def test_a_model_is_kept_off_exactly_the_nodes_of_the_others(
     wish = DemandWish(Demand(types=(wanted,)), request)
     spec: dict[str, Any] = {}
 
-    known = kinds_of([node]) if is_known else []
-    add_alternatives(spec, demand_alternatives(RULES, wish, known))
+    write(spec, wish, [node] if is_known else [])
 
     assert admits(spec, node) == (wanted == other)
 
@@ -240,9 +243,10 @@ def test_what_was_written_is_recognised(
     spec = copy.deepcopy(before)
     wish = DemandWish(demand, request)
     alternatives = demand_alternatives(RULES, wish, kinds_of(make_nodes(labels)))
-    is_written = add_alternatives(spec, alternatives)
+    wanted = build_label_demand(alternatives)
+    is_written = add_label_demand(spec, wanted)
     once = copy.deepcopy(spec)
 
-    assert add_alternatives(spec, alternatives) == is_written
+    assert add_label_demand(spec, wanted) == is_written
     assert spec == once
     assert len(alternatives) <= MAX_TERMS

@@ -5,7 +5,12 @@ from typing import Any, Final
 
 import pytest
 
-from injector.node_terms import MAX_TERMS, MAX_VALUES, add_alternatives
+from injector.node_terms import (
+    MAX_TERMS,
+    MAX_VALUES,
+    add_label_demand,
+    build_label_demand,
+)
 from scoring.card_affinity import LabelRule
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -116,7 +121,7 @@ def test_requirements_are_added(
 ) -> None:
     spec = copy.deepcopy(before)
 
-    assert add_alternatives(spec, alternatives)
+    assert add_label_demand(spec, build_label_demand(alternatives))
     assert spec == after
 
 
@@ -159,7 +164,7 @@ def test_what_a_pod_requires_already_is_not_written_again(
 ) -> None:
     before = copy.deepcopy(spec)
 
-    assert add_alternatives(spec, alternatives)
+    assert add_label_demand(spec, build_label_demand(alternatives))
     assert spec == before
 
 
@@ -182,11 +187,11 @@ def test_a_pod_that_would_be_mostly_affinity_stays_as_it_is(
 ) -> None:
     before = copy.deepcopy(spec)
 
-    assert not add_alternatives(spec, alternatives)
+    assert not add_label_demand(spec, build_label_demand(alternatives))
     assert spec == before
 
 
 def test_a_pod_with_many_terms_of_its_own_that_suffice_is_left_alone() -> None:
     spec = with_terms(*[having(IN_A)] * (MAX_TERMS + 1))
 
-    assert add_alternatives(spec, (A,))
+    assert add_label_demand(spec, build_label_demand((A,)))

@@ -81,6 +81,23 @@ def test_only_changed_nodes_are_computed() -> None:
     assert verdicts.tolist() == judged_anew(second, ASK)
 
 
+def test_a_node_that_changed_before_another_layout_is_computed() -> None:
+    standings = Standings(Judging(), KEYS)
+    ledger = make_ledger(nodes=[make_node(name=name, gpus=4) for name in "ab"])
+    first = ledger.build()
+    standings.take(first, all_columns(first), ASK)
+    ledger.apply(PodSeen(make_pod_record(make_pod(name="p", gpus=4, node_name="a"))))
+    ledger.build()
+    other = make_pod(name="q", requests={"nvidia.com/mig-1g.10gb": "1"}, node_name="b")
+    ledger.apply(PodSeen(make_pod_record(other)))  # a resource nobody had before
+
+    snapshot = ledger.build()
+    verdicts, _ = standings.take(snapshot, all_columns(snapshot), ASK)
+
+    assert snapshot.nodes is first.nodes
+    assert verdicts.tolist() == judged_anew(snapshot, ASK) != [0, 0]
+
+
 def test_pods_that_ask_alike_share_a_standing() -> None:
     judging = Judging()
     standings = Standings(judging, KEYS)

@@ -204,7 +204,7 @@ def test_a_pod_that_wants_to_be_alone_needs_a_node_without_gpu_pods() -> None:
 
     assert verdicts_of(asking(Demand(is_exclusive=True)), snapshot) == {
         "empty": FITS,
-        "used": Verdict.INSUFFICIENT,
+        "used": Verdict.NOT_ALONE,
         "cpu-only": FITS,
     }
 
@@ -213,7 +213,7 @@ def test_nobody_joins_a_pod_that_wants_to_be_alone() -> None:
     lone = make_pod(name="lone", gpus=1, node_name="a", annotations=EXCLUSIVE)
     snapshot = make_snapshot(nodes=[node_of("a"), node_of("b")], pods=[lone])
 
-    assert verdicts_of(asking(), snapshot) == {"a": Verdict.INSUFFICIENT, "b": FITS}
+    assert verdicts_of(asking(), snapshot) == {"a": Verdict.NOT_ALONE, "b": FITS}
 
 
 @pytest.mark.parametrize("demand", [NO_DEMAND, Demand(is_exclusive=True)])
@@ -400,3 +400,13 @@ def test_a_demand_tells_pods_apart() -> None:
 
     assert ask != replace(ask, demand=NO_DEMAND)
     assert hash(ask) == hash(replace(ask))
+
+
+def test_company_on_a_node_short_of_cards_may_be_evicted() -> None:
+    snapshot = make_snapshot(
+        nodes=[make_node(name="a", gpus=2)],
+        pods=[make_pod(name="p", gpus=2, node_name="a")],
+    )
+    ask = asking(Demand(is_exclusive=True))
+
+    assert verdicts_of(ask, snapshot) == {"a": Verdict.INSUFFICIENT}

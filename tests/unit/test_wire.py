@@ -249,6 +249,7 @@ def test_reasons_are_constant_texts() -> None:
         "GPU type unknown",
         "Too little GPU memory",
         "Insufficient GPUs",
+        "Insufficient GPUs",
     ]
 
 
