@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from extender.answered import shown_text
+from extender.deadline import NO_DEADLINE, Deadline
 from extender.question import Question, VerbOptions
 from extender.scheduler_checks import SchedulerChecks, check_nodes
 from extender.subject import Subject
@@ -110,12 +111,14 @@ class Explanation:
         )
 
 
-def explain(
+def explain(  # noqa: PLR0913 - the last one is named
     subject: Subject,
     snapshot: Snapshot,
     options: VerbOptions,
     under_way: UnderWay = NOTHING_UNDER_WAY,
     names: Sequence[str] | None = None,
+    *,
+    deadline: Deadline = NO_DEADLINE,
 ) -> Explanation:
     """Compute what the verbs would answer about a pod.
 
@@ -129,8 +132,10 @@ def explain(
     names : sequence of str, optional
         The nodes that kube-scheduler offers. Without them it is every node that passes
         the checks which we know of kube-scheduler.
+    deadline : Deadline
+        Checked before each node.
     """
-    question, checks, offered = _pose(subject, snapshot, options, names)
+    question, checks, offered = _pose(subject, snapshot, options, names, deadline)
     asked = np.flatnonzero(offered)
     part = _part(question, asked)
     part_result = filter_nodes(part, options)
@@ -166,6 +171,7 @@ def _pose(
     snapshot: Snapshot,
     options: VerbOptions,
     names: Sequence[str] | None,
+    deadline: Deadline,
 ) -> tuple[Question, SchedulerChecks | None, BoolArray]:
     """Return the question about all nodes, and which of them are offered."""
     ask = subject.ask
@@ -186,6 +192,7 @@ def _pose(
         replace(ask, request=counted),
         subject.constraints,
         options.label_keys,
+        deadline=deadline,
     )
     return Question(ask, snapshot.nodes.names, columns, snapshot), checks, checks.passed
 

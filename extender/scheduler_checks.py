@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from extender.amounts import show_free
+from extender.deadline import NO_DEADLINE, Deadline
 from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
 from scoring.eligibility import (
     UNSCHEDULABLE,
@@ -74,12 +75,14 @@ class SchedulerChecks:
         )
 
 
-def check_nodes(
+def check_nodes(  # noqa: PLR0913 - the last one is named
     snapshot: Snapshot,
     columns: IndexArray,
     ask: Ask,
     constraints: Constraints,
     keys: LabelKeys,
+    *,
+    deadline: Deadline = NO_DEADLINE,
 ) -> SchedulerChecks:
     """Apply kube-scheduler's own checks to some nodes of a snapshot.
 
@@ -93,6 +96,8 @@ def check_nodes(
         With every resource that kube-scheduler counts, ``pods`` among them.
     constraints : Constraints
     keys : LabelKeys
+    deadline : Deadline
+        Checked before each node: a pod's affinity may be long.
 
     Notes
     -----
@@ -101,11 +106,13 @@ def check_nodes(
     candidates = take_columns(snapshot, columns, ask, keys)
     is_short = short_of(candidates, ask)
     facts = tuple(snapshot.facts[column] for column in columns.tolist())
-    reasons = [
-        first_failure(fact, constraints)
-        or _shortage(ask.request, is_short[:, place].tolist())
-        for place, fact in enumerate(facts)
-    ]
+    reasons = []
+    for place, fact in enumerate(facts):
+        deadline.check()
+        reasons.append(
+            first_failure(fact, constraints)
+            or _shortage(ask.request, is_short[:, place].tolist())
+        )
     return SchedulerChecks(tuple(reasons), facts, constraints, candidates, ask)
 
 

@@ -11,6 +11,7 @@ from cluster.decode import Fault
 from extender.answered import AnsweredCalls
 from extender.explain import explain
 from extender.explanation_page import Page, build_page
+from extender.http import deadline_of
 from extender.parts import DECODE_ERRORS, said
 from extender.question import VerbOptions
 from extender.subject import Subject, find_subject, read_subject
@@ -111,7 +112,8 @@ class ExplainResource:
         if page.node and page.node not in snapshot.nodes.column_of:
             raise unknown_node(page.node)
         under_way = self._under_way(snapshot, subject.ask.uid)
-        explanation = explain(subject, snapshot, options, under_way)
+        deadline = deadline_of(req)
+        explanation = explain(subject, snapshot, options, under_way, deadline=deadline)
         last_answers = self._answered.of(subject.ask.uid)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(

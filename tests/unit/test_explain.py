@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from extender.card_words import show_cards, show_size
+from extender.deadline import Deadline, DeadlineError
 from extender.explain import explain
 from extender.explanation import ExplanationPage, NodeFacts
 from extender.explanation_page import Page, build_page
@@ -609,6 +610,15 @@ def test_a_pod_of_the_cache_whose_annotation_cannot_be_read_says_so() -> None:
 
     assert subject is not None
     assert any("cannot be read" in note and "400" in note for note in subject.notes)
+
+
+def test_an_explanation_ends_at_its_deadline() -> None:
+    verb_options = options()
+    subject = read_subject(make_pod(gpus=1), verb_options)
+    snapshot = make_snapshot(nodes=[make_node(gpus=8)])
+
+    with pytest.raises(DeadlineError):
+        explain(subject, snapshot, verb_options, deadline=Deadline(0.0))
 
 
 def test_a_bound_pod_does_not_count_against_itself() -> None:
