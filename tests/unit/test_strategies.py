@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -150,3 +151,18 @@ def test_several_gpus_want_nvlink(gpus: int, link: str | None, score: float) -> 
     candidates = taken(ask, make_node(gpus=8, labels=labels))
 
     assert only(labelled_topology(candidates, ask, OPTIONS)) == score
+
+
+@pytest.mark.parametrize(
+    ("strategy", "scores"),
+    [
+        pytest.param("binpack", [0.0, 25.0, 100.0], id="the fuller, the better"),
+        pytest.param("spread", [100.0, 75.0, 0.0], id="the emptier, the better"),
+    ],
+)
+def test_other_strategies_take_the_ratio_itself(
+    strategy: str, scores: list[float]
+) -> None:
+    options = replace(OPTIONS, strategy=strategy)
+
+    assert [utilization(used, 8, options) for used in (0, 2, 8)] == scores
