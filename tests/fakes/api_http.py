@@ -85,7 +85,7 @@ class Script(Protocol):
         """Note a request; return the fault that is scripted for it."""
         ...
 
-    def lines(self, resource: str, revision: int) -> Iterator[bytes]:
+    def lines(self, request: Request, revision: int) -> Iterator[bytes]:
         """Yield a watch's lines from a revision on."""
         ...
 
@@ -229,7 +229,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(expired_line(revision, api.state.compacted))
             self._send(b"")
             return
-        for line in api.lines(request.resource, revision):
+        for line in api.lines(request, revision):
             if self.server.is_closing or self._has_left():
                 self.close_connection = True
                 return

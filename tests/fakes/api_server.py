@@ -40,7 +40,7 @@ class FakeApiServer:
         self.token = ""
         self._faults: dict[tuple[str, str], deque[Fault]] = defaultdict(deque)
         self._absent: dict[str, int] = {}
-        self._bookmarks = 0
+        self._bookmarks: list[int] = []  # how many requests had come before each
         self._connections: set[socket.socket] = set()
         self._server: Server | None = None
         self._port = 0
@@ -136,9 +136,9 @@ class FakeApiServer:
                 self._absent[resource] = code
 
     def bookmark(self) -> None:
-        """Let each open watch send a bookmark."""
+        """Let each watch that was asked for send a bookmark, once it is served."""
         with self.state.changed:
-            self._bookmarks += 1
+            self._bookmarks.append(len(self.requests))
             self.state.changed.notify_all()
 
     def seen(self, verb: str, resource: str) -> list[Request]:
@@ -170,13 +170,18 @@ class FakeApiServer:
             faults = self._faults[request.verb, request.resource]
             return faults.popleft() if faults else None
 
-    def lines(self, resource: str, revision: int) -> Iterator[bytes]:
+    def lines(self, request: Request, revision: int) -> Iterator[bytes]:
         """Yield a watch's lines from a revision on, for as long as it is wanted."""
-        told = self._bookmarks
+        resource = request.resource
+        with self.state.changed:  # a bookmark may have come since the request
+            position = next(
+                index for index, seen in enumerate(self.requests) if seen is request
+            )
+            told = sum(before <= position for before in self._bookmarks)
         while True:
             with self.state.changed:
                 events, now = self.state.events_after(resource, revision)
-                asked = self._bookmarks
+                asked = len(self._bookmarks)
                 if not events and asked == told:
                     self.state.changed.wait(0.05)
             for event in events:
