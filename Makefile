@@ -7,10 +7,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CODE := scoring cluster extender injector simulator service
 K8S ?= 1.36
+MINORS ?= 1.34 1.36 1.37
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench bench-cache bench-scheduler fuzz fuzz-reviews e2e e2e-full format requirements clean
+.PHONY: help run test check bench bench-cache bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,11 +65,13 @@ e2e: $(READY)  ## the suite on a real control plane (K8S=1.36)
 	$(BIN)/python tests/e2e/build.py --minor $(K8S)
 	K8S=$(K8S) $(BIN)/python -m pytest -q -m "e2e and not long" tests/e2e
 
-e2e-full: $(READY)  ## the suite with its long tests, on 1.34, 1.36 and 1.37
-	for minor in 1.34 1.36 1.37; do \
-	  $(BIN)/python tests/e2e/build.py --minor $$minor && \
-	  K8S=$$minor $(BIN)/python -m pytest -q -m e2e tests/e2e || exit 1; \
-	done
+e2e-full: $(MINORS:%=e2e-full-%)  ## the suite with its long tests, on each minor (make -j3 runs all at once)
+
+$(MINORS:%=e2e-full-%): e2e-full-%: e2e-built
+	K8S=$* $(BIN)/python -m pytest -q -m e2e tests/e2e
+
+e2e-built: $(READY)
+	for minor in $(MINORS); do $(BIN)/python tests/e2e/build.py --minor $$minor || exit 1; done
 
 requirements: $(READY)  ## pin the newest versions, with hashes and without addresses
 	$(BIN)/python -m pip install --quiet pip-tools
