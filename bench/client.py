@@ -6,15 +6,17 @@ question is asked once before, and its answer checked; when its time is taken it
 be the same to the byte. A wrong answer ends the run.
 """
 
-import gc
 import socket
-import sys
+import ssl
 import time
 from itertools import chain
 from typing import Final, NamedTuple
 
 import msgspec
 
+from bench.processes import AnswerError, carry_out
+
+LOOPBACK: Final = "127.0.0.1"
 TIMEOUT_SECONDS: Final = 30.0
 RECV_BYTES: Final = 1_048_576
 END_OF_HEAD: Final = b"\r\n\r\n"
@@ -76,16 +78,20 @@ class Host(msgspec.Struct, frozen=True, rename="pascal"):
     score: int
 
 
-class AnswerError(RuntimeError):
-    """A server answered something else than it must."""
+def connect(port: int, context: ssl.SSLContext | None = None) -> socket.socket:
+    """Return a connection to a port of this machine, over TLS if there is a context."""
+    plain = socket.create_connection((LOOPBACK, port), TIMEOUT_SECONDS)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if context is None:
+        return plain
+    return context.wrap_socket(plain, server_hostname=LOOPBACK)
 
 
 class Connection:
     """One kept-alive connection."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
+        self._socket = connect(port, context)
 
     def close(self) -> None:
         """Close the connection."""
@@ -137,7 +143,7 @@ def request_bytes(path: str, body: bytes) -> bytes:
 
 def check_filter(head: bytes, body: bytes, names: int) -> list[str]:
     """Return the names that passed; raise `AnswerError` unless all are answered."""
-    _check_status(head, body)
+    check_status(head, body)
     answer = msgspec.json.decode(body, type=FilterAnswer)
     failed = len(answer.failed_nodes) + len(answer.failed_and_unresolvable_nodes)
     if len(answer.node_names) + failed != names or not answer.node_names:
@@ -150,7 +156,7 @@ def check_filter(head: bytes, body: bytes, names: int) -> list[str]:
 
 def check_prioritize(head: bytes, body: bytes, names: int) -> None:
     """Raise `AnswerError` unless each name has a score."""
-    _check_status(head, body)
+    check_status(head, body)
     hosts = msgspec.json.decode(body, type=list[Host])
     if len(hosts) != names:
         raise AnswerError(f"prioritize: wanted {names} hosts, got {len(hosts)}")
@@ -158,12 +164,13 @@ def check_prioritize(head: bytes, body: bytes, names: int) -> None:
 
 def check_same(head: bytes, body: bytes, expected: bytes) -> None:
     """Raise `AnswerError` unless the answer is the one that was checked before."""
-    _check_status(head, body)
+    check_status(head, body)
     if body != expected:
         raise AnswerError(f"another answer to the same question: {body[:200]!r}")
 
 
-def _check_status(head: bytes, body: bytes) -> None:
+def check_status(head: bytes, body: bytes) -> None:
+    """Raise `AnswerError` unless the answer is 200 OK."""
     status = head.split(b"\r\n")[0]
     if b" 200 " not in status:
         raise AnswerError(f"wanted 200, got {status!r}: {body[:200]!r}")
@@ -242,15 +249,5 @@ def run(plan: Plan) -> Timings:
     return Timings(timings)
 
 
-def main() -> None:
-    plan = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Plan)
-    gc.disable()  # our own pauses shall not be timed
-    try:
-        timings = run(plan)
-    except (AnswerError, msgspec.MsgspecError, OSError) as error:
-        sys.exit(f"a call failed: {error}")
-    sys.stdout.buffer.write(msgspec.msgpack.encode(timings))
-
-
 if __name__ == "__main__":
-    main()
+    carry_out(Plan, run)

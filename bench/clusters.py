@@ -47,19 +47,11 @@ def node_names(count: int) -> list[str]:
     ]
 
 
-def _node(number: int, name: str) -> dict[str, Any]:
-    """Return a node as the API server prints it."""
+def gpu_labels(number: int) -> dict[str, str]:
+    """Return the labels of a GPU node, its own name apart."""
     accelerator, product, is_linked = MODELS[number % len(MODELS)]
-    amounts = {
-        "cpu": "96",
-        "memory": "1Ti",
-        "ephemeral-storage": "1700Gi",
-        "pods": "110",
-        "nvidia.com/gpu": str(GPUS_PER_NODE),
-    }
     labels = {
         "kubernetes.io/arch": "amd64",
-        "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "topology.kubernetes.io/zone": ZONES[number % len(ZONES)],
         "nvidia.com/gpu.present": "true",
@@ -69,6 +61,19 @@ def _node(number: int, name: str) -> dict[str, Any]:
     }
     if is_linked:
         labels["gpu-interconnect"] = "nvlink"
+    return labels
+
+
+def _node(number: int, name: str) -> dict[str, Any]:
+    """Return a node as the API server prints it."""
+    amounts = {
+        "cpu": "96",
+        "memory": "1Ti",
+        "ephemeral-storage": "1700Gi",
+        "pods": "110",
+        "nvidia.com/gpu": str(GPUS_PER_NODE),
+    }
+    labels = {"kubernetes.io/hostname": name, **gpu_labels(number)}
     if number % FAULTED_EVERY == FAULTED_EVERY - 1:
         labels["nvidia.com/gpu-driver-upgrade-state"] = "upgrade-failed"
     return {

@@ -9,15 +9,13 @@ come at a rate, whether the others are answered or not, and their time counts fr
 moment at which they were due.
 """
 
-import gc
 import random
 import select
 import socket
 import statistics
-import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple
 
@@ -26,14 +24,14 @@ import msgspec
 from bench.client import (
     END_OF_HEAD,
     RECV_BYTES,
-    TIMEOUT_SECONDS,
-    AnswerError,
     Call,
     Connection,
     Load,
+    connect,
     content_length,
     prepare,
 )
+from bench.processes import AnswerError, carry_out
 
 DRAIN_SECONDS: Final = 30.0
 LOAD: Final = 0.5  # of the rate at which the server is saturated
@@ -88,15 +86,24 @@ class Round(NamedTuple):
 
 
 class Caller:
-    """One kept-alive connection, which asks filter and then prioritize."""
+    """One kept-alive connection, which asks again and again.
 
-    def __init__(self, port: int, pairs: list[tuple[bytes, bytes]]) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._pairs = pairs
+    Parameters
+    ----------
+    connection : socket
+    turns : sequence of tuple of bytes
+        What is asked, one after the other: the requests of one go, each of which is
+        sent when the one before it is answered.
+    """
+
+    def __init__(
+        self, connection: socket.socket, turns: Sequence[tuple[bytes, ...]]
+    ) -> None:
+        self._socket = connection
+        self._turns = turns
         self._turn = -1
         self._due = 0.0
-        self._is_second = False
+        self._waiting: Iterator[bytes] = iter(())  # what is still to be sent
         self._data = bytearray()
         self._end = 0  # of the answer in `_data`, 0 while that is not known
 
@@ -109,13 +116,14 @@ class Caller:
         self._socket.close()
 
     def begin(self, due: float) -> None:
-        """Send the next pair's filter call, which was due at a moment."""
-        self._turn = (self._turn + 1) % len(self._pairs)
-        self._due, self._is_second = due, False
-        self._socket.sendall(self._pairs[self._turn][0])
+        """Send the first request of the next go, which was due at a moment."""
+        self._turn = (self._turn + 1) % len(self._turns)
+        self._due = due
+        self._waiting = iter(self._turns[self._turn])
+        self._socket.sendall(next(self._waiting))
 
     def receive(self) -> float | None:
-        """Take what has come; return the seconds of the pair when it is answered."""
+        """Take what has come; return the seconds of the go when all is answered."""
         data = self._socket.recv(RECV_BYTES)
         if not data:
             raise AnswerError("connection closed in the middle of an answer")
@@ -126,10 +134,10 @@ class Caller:
             return None
         self._data.clear()
         self._end = 0
-        if self._is_second:
+        request = next(self._waiting, None)
+        if request is None:
             return time.perf_counter() - self._due
-        self._is_second = True
-        self._socket.sendall(self._pairs[self._turn][1])
+        self._socket.sendall(request)
         return None
 
     def _find_end(self) -> int:
@@ -143,7 +151,7 @@ class Caller:
 
 
 def answered(busy: set[Caller], timeout: float) -> Iterator[tuple[Caller, float]]:
-    """Yield callers whose pair is answered, with its seconds."""
+    """Yield callers that are answered, with the seconds that it took."""
     # Not epoll: its timeout is in whole milliseconds.
     for caller in select.select(list(busy), [], [], max(timeout, 0.0))[0]:
         seconds = caller.receive()
@@ -225,7 +233,7 @@ def run(plan: CrowdPlan) -> CrowdTimings:
     with closing(Connection(plan.port)) as connection:
         prepared = prepare(connection, plan.load, [])
     callers = [
-        Caller(plan.port, pairs_of(plan, prepared, number))
+        Caller(connect(plan.port), pairs_of(plan, prepared, number))
         for number in range(plan.connections)
     ]
     one, duration = callers[:1], plan.round_seconds
@@ -245,15 +253,5 @@ def run(plan: CrowdPlan) -> CrowdTimings:
     return msgspec.structs.replace(timings, open_rate=rate)
 
 
-def main() -> None:
-    plan = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=CrowdPlan)
-    gc.disable()  # our own pauses shall not be timed
-    try:
-        timings = run(plan)
-    except (AnswerError, msgspec.MsgspecError, OSError) as error:
-        sys.exit(f"a call failed: {error}")
-    sys.stdout.buffer.write(msgspec.msgpack.encode(timings))
-
-
 if __name__ == "__main__":
-    main()
+    carry_out(CrowdPlan, run)

@@ -1,17 +1,19 @@
 """Starts the processes of a benchmark, and ends what it has started."""
 
+import gc
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+P = TypeVar("P", bound=msgspec.Struct)
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 START_SECONDS: Final = 60.0
@@ -21,6 +23,10 @@ RUN_SECONDS: Final = 300.0
 
 class BenchError(RuntimeError):
     """A process did not start or a call failed."""
+
+
+class AnswerError(RuntimeError):
+    """A server answered something else than it must."""
 
 
 @contextmanager
@@ -72,15 +78,31 @@ def said_port(line: str) -> int | None:
     >>> said_port('{"event": "draining started"}') is None
     True
     """
-    try:
-        said = json.loads(line)
-    except ValueError:  # a line that is still being written
-        return None
+    said = _decoded(line)
     if isinstance(said, int):
         return said
-    if not isinstance(said, dict) or said.get("event") != "serving":
+    if not _is_serving(said):
         return None
     return int(said["address"].rpartition(":")[2])
+
+
+def webhook_port(log: Path) -> int:
+    """Return the port of the HTTPS listener of a service that is serving."""
+    lines = map(_decoded, log.read_text().splitlines())
+    return next(int(said["webhook_port"]) for said in lines if _is_serving(said))
+
+
+def _decoded(line: str) -> Any:
+    """Return what a line says, None while it is still being written."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _is_serving(said: Any) -> bool:
+    """Say whether the service tells where it listens."""
+    return isinstance(said, dict) and said.get("event") == "serving"
 
 
 def run_client(module: str, plan: msgspec.Struct, answer: type[T]) -> T:
@@ -99,3 +121,17 @@ def run_client(module: str, plan: msgspec.Struct, answer: type[T]) -> T:
     if done.returncode:
         raise BenchError(f"{module}: {done.stderr.decode().strip()}")
     return msgspec.msgpack.decode(done.stdout, type=answer)
+
+
+def carry_out(kind: type[P], run: Callable[[P], msgspec.Struct]) -> None:
+    """Be the client that `run_client` starts: read a plan, write what `run` measured.
+
+    Whatever makes `run` fail ends the process.
+    """
+    plan = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=kind)
+    gc.disable()  # our own pauses shall not be timed
+    try:
+        timings = run(plan)
+    except (AnswerError, msgspec.MsgspecError, OSError) as error:
+        sys.exit(f"a call failed: {error}")
+    sys.stdout.buffer.write(msgspec.msgpack.encode(timings))

@@ -21,16 +21,10 @@ from bench.cache.process import (
     stream,
     sync_seconds,
 )
-from bench.client import (
-    AnswerError,
-    Connection,
-    check_filter,
-    check_prioritize,
-    request_bytes,
-)
+from bench.client import Connection, check_filter, check_prioritize, request_bytes
 from bench.clusters import POD_UID, sampled_bodies
 from bench.figures import Bar, percentile_ms
-from bench.processes import BenchError
+from bench.processes import AnswerError, BenchError
 
 NODES: Final = 5000
 PODS: Final = 100_000

@@ -1,119 +1,14 @@
-"""One admission review, bytes in and bytes out, without HTTP around it.
-
-The webhook is that of a configuration with rules and chains, over 1,000 nodes.
-"""
+"""One admission review, bytes in and bytes out, without HTTP around it."""
 
 import gc
 import json
 from collections.abc import Callable, Iterator
-from functools import cache, partial
-from pathlib import Path
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 import pytest
 
-from bench.clusters import build_snapshot
-from cluster.cache import SnapshotCell
-from injector.admission import Admission
-from injector.review import decode_review, encode_answer
-from service.metrics import Metrics
-from service.process_settings import ClusterSettings
-from service.runtime import build_verb_options
-from service.settings import Settings
-from service.webhook import Webhook
-from service.webhook_settings import FallbackSettings, InjectionSettings
-
-GPU: Final = "nvidia.com/gpu"
-NODES: Final = 1000
-RULES: Final = Path(__file__).parents[1] / "configs" / "injection-rules.json"
-SETTINGS: Final = Settings(
-    cluster=ClusterSettings(source="file", files=("cluster.json",)),
-    injection=InjectionSettings.model_validate({"rulesFile": str(RULES)}),
-    fallback=FallbackSettings(
-        chains=(("nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb", GPU),)
-    ),
-)
-VOLUMES: Final = [
-    {"name": "data", "mountPath": "/data"},
-    {
-        "name": "kube-api-access",
-        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-        "readOnly": True,
-    },
-]
-
-
-@cache
-def build_admission() -> Admission:
-    """Return what decides about pods."""
-    cell = SnapshotCell()
-    cell.publish(build_snapshot(NODES, build_verb_options(SETTINGS).label_keys))
-    webhook = Webhook(cell, SETTINGS, Metrics(), Path())
-    webhook.load_rules()
-    return webhook.resource.admission
-
-
-def make_container(number: int, amounts: dict[str, str]) -> dict[str, Any]:
-    """Return a container as the API server completes it."""
-    return {
-        "name": f"c{number}",
-        "image": "registry.example/train:1",
-        "command": ["python", "train.py"],
-        "env": [{"name": f"NAME_{key}", "value": "value"} for key in range(5)],
-        "resources": {"requests": amounts, "limits": dict(amounts)},
-        "volumeMounts": VOLUMES,
-        "terminationMessagePath": "/dev/termination-log",
-        "terminationMessagePolicy": "File",
-        "imagePullPolicy": "IfNotPresent",
-    }
-
-
-def make_body(containers: int) -> bytes:
-    """Return a review of a pod, all its containers but the last with a GPU."""
-    gpus = [make_container(number, {GPU: "1"}) for number in range(containers - 1)]
-    beside = make_container(containers - 1, {"cpu": "500m", "memory": "1Gi"})
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": "train-",
-            "namespace": "ml",
-            "labels": {"app": "train"},
-            "annotations": {"task.bkbcs.tencent.com/gpu-type": "V100"},
-            "ownerReferences": [
-                {"kind": "Job", "name": "train", "uid": "u", "controller": True}
-            ],
-        },
-        "spec": {
-            "volumes": [
-                {"name": "data", "emptyDir": {}},
-                {"name": "kube-api-access", "projected": {"defaultMode": 420}},
-            ],
-            "containers": [*gpus, beside],
-            "restartPolicy": "Never",
-            "dnsPolicy": "ClusterFirst",
-            "schedulerName": "default-scheduler",
-            "tolerations": [
-                {"key": key, "operator": "Exists", "effect": "NoExecute"}
-                for key in ("node.kubernetes.io/not-ready", "example.com/busy")
-            ],
-        },
-    }
-    request = {
-        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "operation": "CREATE",
-        "namespace": "ml",
-        "object": pod,
-    }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-    return json.dumps({**review, "request": request}).encode()
-
-
-def answer(body: bytes) -> bytes:
-    """Return the bytes that answer a review."""
-    review = decode_review(body)
-    return encode_answer(review, build_admission().decide(review))
+from bench.reviews import answer, build_admission, make_body
 
 
 @pytest.fixture

@@ -26,10 +26,10 @@ def put(array: NDArray[_Scalar], place: int, value: int) -> NDArray[_Scalar]:
 
 
 def put_column(
-    table: NDArray[_Scalar], column: int, values: NDArray[_Scalar]
+    table: NDArray[_Scalar], column: int, values: list[int] | list[bool]
 ) -> NDArray[_Scalar]:
-    """Return a table of shape (R, N) with `values` of shape (R,) in a column."""
-    if np.array_equal(table[:, column], values):
+    """Return a table of shape (R, N) with R `values` in a column."""
+    if table[:, column].tolist() == values:
         return table
     table = writeable(table)
     table[:, column] = values

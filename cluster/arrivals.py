@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from cluster.objects import PodRecord
+from cluster.objects import PodConstraints, PodRecord
 from scoring.objects import Request
 
 # More than come in the seconds that an admission can be in flight.
@@ -15,7 +15,10 @@ MAX_DEPARTURES: Final = 1024
 
 
 class PodArrival(msgspec.Struct, frozen=True, gc=False):
-    """A pod with a managed resource, as it was first seen."""
+    """A pod with a managed resource, as it was first seen.
+
+    ``constraints`` are empty for one that had a node already.
+    """
 
     sequence: int
     namespace: str
@@ -23,6 +26,7 @@ class PodArrival(msgspec.Struct, frozen=True, gc=False):
     generate_name: str
     owner_uid: str
     request: Request
+    constraints: PodConstraints
 
 
 class Arrivals:
@@ -43,6 +47,7 @@ class Arrivals:
                 record.generate_name,
                 record.owner_uid,
                 record.request,
+                record.constraints,
             )
         )
 

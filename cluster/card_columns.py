@@ -40,10 +40,13 @@ class CardTable:
             last.exclusive,
         )
 
-    def write(self, column: int, cards: NodeCards, tenants: tuple[int, int]) -> None:
-        """Write what a node has; `tenants` are its GPU pods, and the exclusive ones."""
+    def write(self, column: int, cards: NodeCards) -> None:
+        """Write what a node has."""
         code = self.code_of.setdefault(cards, len(self.code_of))
         self.codes = put(self.codes, column, code)
+
+    def write_tenants(self, column: int, tenants: tuple[int, int]) -> None:
+        """Write how many GPU pods a node has, and how many of them are exclusive."""
         self.tenants = put(self.tenants, column, tenants[0])
         self.exclusive = put(self.exclusive, column, tenants[1])
 

@@ -1,6 +1,6 @@
 """What can happen to the cluster, as the ledger is told of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -8,6 +8,7 @@ import msgspec
 
 from cluster.objects import NodeRecord, PodRecord
 from scoring.cards import NodeCards
+from scoring.demand import Demand
 from scoring.objects import LimitMaxima, Request
 
 
@@ -85,20 +86,35 @@ class LimitRangesListed:
 
 @dataclass(frozen=True, slots=True)
 class CardsChanged:
-    """Cards are told by other rules from now on.
+    """Cards, and names of models, are told by other rules from now on.
 
     Attributes
     ----------
     read : callable
         Labels and capacity of a node to its cards.
+    read_demand : callable
+        What a pod wanted, and its rule key, to what it wants now.
     """
 
     read: Callable[[Mapping[str, str], Request], NodeCards]
+    read_demand: Callable[[Demand, str], Demand]
 
-    def reread(self, record: NodeRecord) -> NodeRecord:
-        """Return the record with its cards told anew."""
-        cards = self.read(record.labels, record.capacity)
-        return msgspec.structs.replace(record, cards=cards)
+    def reread(
+        self, nodes: Iterable[NodeRecord], pods: Iterable[PodRecord]
+    ) -> list[NodeSeen | PodSeen]:
+        """Return all records that these rules may read otherwise, read anew."""
+        seen: list[NodeSeen | PodSeen] = []
+        for node in nodes:
+            cards = self.read(node.labels, node.capacity)
+            seen.append(NodeSeen(msgspec.structs.replace(node, cards=cards)))
+        known: dict[tuple[Demand, str], Demand] = {}  # pods share few of them
+        for pod in pods:
+            if pod.rule_key:
+                key = (pod.demand, pod.rule_key)
+                if key not in known:
+                    known[key] = self.read_demand(*key)
+                seen.append(PodSeen(msgspec.structs.replace(pod, demand=known[key])))
+        return seen
 
 
 Change: TypeAlias = (

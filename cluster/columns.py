@@ -84,35 +84,47 @@ class Columns:
         self,
         column: int,
         node: NodeRecord,
-        requested: Mapping[str, int],
         row_of: Mapping[str, int],
-        *,
-        is_failing: bool,
     ) -> None:
-        """Write all that is known of one node into its column."""
+        """Write what a node says of itself into its column."""
         rows = len(self.allocatable)
-        allocatable = np.zeros(rows, dtype=np.int64)
-        offered = np.zeros(rows, dtype=np.bool_)
-        held = np.zeros(rows, dtype=np.int64)
+        allocatable, offered = [0] * rows, [False] * rows
         for name, _ in node.capacity:
             offered[row_of[name]] = True
         for name, amount in node.allocatable:
             offered[row_of[name]] = True
             allocatable[row_of[name]] = amount
-        for name, amount in requested.items():
-            held[row_of[name]] = min(amount, MAX_QUANTITY)
         self.allocatable = put_column(self.allocatable, column, allocatable)
         self.offered = put_column(self.offered, column, offered)
-        self.requested = put_column(self.requested, column, held)
         is_schedulable = node.is_ready and not node.is_cordoned
         self.schedulable = put(self.schedulable, column, is_schedulable)
         self.faulted = put(self.faulted, column, node.is_faulted)
-        self.failing = put(self.failing, column, is_failing)
         for key, codes in self.label_codes.items():
             value = node.labels.get(key)
             known = self.code_of[key]
             code = 0 if value is None else known.setdefault(value, len(known) + 1)
             self.label_codes[key] = put(codes, column, code)
+        self.cards.write(column, node.cards)
+
+    def write_use(
+        self,
+        column: int,
+        requested: Mapping[str, int],
+        row_of: Mapping[str, int],
+        tenants: tuple[int, int],
+        *,
+        is_failing: bool,
+    ) -> None:
+        """Write what pods take of a node, and whether they fail there.
+
+        `tenants` are its GPU pods, and how many of them are exclusive.
+        """
+        held = [0] * len(self.requested)
+        for name, amount in requested.items():
+            held[row_of[name]] = min(amount, MAX_QUANTITY)
+        self.requested = put_column(self.requested, column, held)
+        self.failing = put(self.failing, column, is_failing)
+        self.cards.write_tenants(column, tenants)
 
     def mark(self, columns: Sequence[int], generation: int) -> None:
         """Note in which generation some columns were written."""

@@ -27,7 +27,7 @@ from cluster.pruning import Pruner
 from cluster.start_errors import failed_at
 from cluster.times import parse_time
 from scoring.card_reader import CardReader
-from scoring.demand import NO_DEMAND, UNREADABLE, Demand
+from scoring.demand import UNREADABLE, Demand
 from scoring.demand_annotations import DemandAnnotations, DemandError
 from scoring.objects import Request
 from scoring.pod_request import effective_request, read_amounts
@@ -163,6 +163,7 @@ class RecordBuilder:
         faults: list[Fault] = []
         meta, spec = pod.metadata, pod.spec
         request, is_managed = self.held_by(pod, faults)
+        kept = self.demands.read_kept(meta.annotations if is_managed else None)
         return PodRecord(
             uid=pod_key(pod),
             namespace=intern(meta.namespace),
@@ -183,9 +184,9 @@ class RecordBuilder:
                 if is_managed and spec.node_name
                 else None
             ),
-            demand=(
-                self.demands.read_kept(meta.annotations) if is_managed else NO_DEMAND
-            ),
+            demand=kept.demand,
+            rule_key=kept.rule_key,
+            nominated_node="" if spec.node_name else pod.status.nominated_node_name,
         ), faults
 
     def held_by(self, pod: Pod, faults: list[Fault]) -> tuple[Request, bool]:

@@ -261,6 +261,10 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Kept while the pod has no node, empty afterwards.
     demand : Demand
         What it wants of the cards themselves.
+    rule_key : str
+        What of that the table of models decides; see `cluster.demands.KeptDemand`.
+    nominated_node : str
+        Where kube-scheduler makes room for it; empty once it has a node.
     """
 
     uid: str
@@ -278,3 +282,5 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     constraints: PodConstraints
     failed_at: float | None = None
     demand: Demand = NO_DEMAND
+    rule_key: str = ""
+    nominated_node: str = ""

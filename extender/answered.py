@@ -25,6 +25,9 @@ class Answered(msgspec.Struct, frozen=True, rename="camel"):
     ----------
     at : float
         Seconds since the epoch.
+    fault : str
+        What of the pod cannot be read; the call was answered 400, and nothing else is
+        said of it.
     generation : int
         Of the snapshot that the answer was computed from.
     offered : int
@@ -40,8 +43,9 @@ class Answered(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     at: float
-    generation: int
-    offered: int
+    fault: str | msgspec.UnsetType = msgspec.UNSET
+    generation: int | msgspec.UnsetType = msgspec.UNSET
+    offered: int | msgspec.UnsetType = msgspec.UNSET
     passed: int | msgspec.UnsetType = msgspec.UNSET
     shown: str | msgspec.UnsetType = msgspec.UNSET
     best: tuple[msgspec.Raw, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -161,6 +165,13 @@ class AnsweredCalls:
                 best_score=highest,
             ),
         )
+
+    def note_fault(self, pod_uid: str, verb: str, fault: str) -> None:
+        """Note a call that was refused for what its pod says."""
+        self.later.put(self._note_fault, pod_uid, verb, self._clock(), fault)
+
+    def _note_fault(self, pod_uid: str, verb: str, at: float, fault: str) -> None:
+        self._note(pod_uid, verb, Answered(at=at, fault=fault))
 
     def of(self, pod_uid: str) -> Mapping[str, Answered]:
         """Return the last answers about a pod, by verb; empty for a forgotten one."""

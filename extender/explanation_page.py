@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from extender.answered import Answered
+from extender.deadline import NO_DEADLINE, Deadline
 from extender.explain import NOT_SENT, Explanation
 from extender.explanation import (
     Amounts,
@@ -60,6 +61,8 @@ def build_page(
     page: Page = EVERYTHING,
     last_answers: Mapping[str, Answered] | None = None,
     age_seconds: float | None = None,
+    *,
+    deadline: Deadline = NO_DEADLINE,
 ) -> ExplanationPage:
     """Return one page of an explanation.
 
@@ -71,6 +74,8 @@ def build_page(
         What was really sent about the pod, by verb.
     age_seconds : float, optional
         Since the last contact with the cluster.
+    deadline : Deadline
+        Checked before each row.
     """
     subject, snapshot = explanation.subject, explanation.question.snapshot
     chosen = explanation.order()
@@ -91,7 +96,7 @@ def build_page(
         last_answers=last_answers or {},
         not_modelled=subject.not_modelled,
         notes=(*subject.notes, *_notes(explanation)),
-        nodes=_describe(explanation, chosen[page.offset : end]),
+        nodes=_describe(explanation, chosen[page.offset : end], deadline),
         next_offset=end if end < len(chosen) else None,
     )
 
@@ -178,7 +183,9 @@ def _notes(explanation: Explanation) -> list[str]:
     return notes
 
 
-def _describe(explanation: Explanation, places: IndexArray) -> tuple[NodeFacts, ...]:
+def _describe(
+    explanation: Explanation, places: IndexArray, deadline: Deadline
+) -> tuple[NodeFacts, ...]:
     """Return the rows of the nodes at `places`, in that order."""
     question, options = explanation.question, explanation.options
     ask, snapshot, keys = question.ask, question.snapshot, options.label_keys
@@ -199,7 +206,11 @@ def _describe(explanation: Explanation, places: IndexArray) -> tuple[NodeFacts, 
         crowded,
         options.score_terms(crowded, ask) if ask.request and len(places) else {},
     )
-    return tuple(rows.describe(row, place) for row, place in enumerate(places.tolist()))
+    described = []
+    for row, place in enumerate(places.tolist()):
+        deadline.check()
+        described.append(rows.describe(row, place))
+    return tuple(described)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -236,14 +236,30 @@ def log_call(
         logger.debug("call answered", extra={"fields": fields})
 
 
-def reject_malformed(
-    _req: falcon.Request,
-    _resp: falcon.Response,
-    error: wire.WireError,
-    _params: dict[str, object],
-) -> None:
-    """Turn a `WireError` into 400 Bad Request."""
-    raise falcon.HTTPBadRequest(description=str(error)) from error
+class MalformedHandler:
+    """Falcon's handler of a `WireError`.
+
+    Parameters
+    ----------
+    answered : AnsweredCalls
+        Told of pods that cannot be judged.
+    """
+
+    def __init__(self, answered: AnsweredCalls) -> None:
+        self._answered = answered
+
+    def __call__(
+        self,
+        req: falcon.Request,
+        _resp: falcon.Response,
+        error: wire.WireError,
+        _params: dict[str, object],
+    ) -> None:
+        """Turn the error into 400 Bad Request."""
+        if error.pod_uid:
+            verb = req.path.rpartition("/")[2]
+            self._answered.note_fault(error.pod_uid, verb, str(error))
+        raise falcon.HTTPBadRequest(description=str(error)) from error
 
 
 def reject_unsynced(

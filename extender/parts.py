@@ -15,6 +15,9 @@ from scoring.resources import shorten
 
 # More of them help nobody, and a body may be all faults.
 MAX_FAULTS: Final = 1000
+# Of what is read into plain objects: those of a body of the largest size take seconds
+# and gigabytes. The API server's own limit of an object is 3 MiB.
+MAX_TREE_BYTES: Final = 7 * 2**20
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -85,7 +88,12 @@ def said(error: Exception) -> str:
 
 
 def read_tree(raw: msgspec.Raw, path: str, faults: list[Fault]) -> Any:
-    """Return a value as plain objects; None and a fault where it nests too deep."""
+    """Return a value as plain objects; None and a fault if it is too large or deep."""
+    size = len(raw)
+    if size > MAX_TREE_BYTES:
+        said_of_size = f"wanted at most {MAX_TREE_BYTES} bytes, got {size}"
+        faults.append(Fault(path, said_of_size))
+        return None
     try:
         return msgspec.json.decode(raw)
     except DECODE_ERRORS as error:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from extender.preempt_wire import PreemptArgs, Victims
 from extender.question import VerbOptions, read_ask
-from scoring.candidates import Ask, take_candidates
+from scoring.candidates import Ask, take_columns
 from scoring.feasibility import Feasibility, judge
-from scoring.snapshot import Snapshot
+from scoring.snapshot import Snapshot, find_columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,9 +76,8 @@ def preempt_nodes(
     """
     ask = replace(read_ask(args.pod, options), nominated_node="")
     afterwards = without_victims(snapshot, args.victims, ask)
-    candidates = take_candidates(
-        afterwards, tuple(args.victims), ask, options.label_keys
-    )
+    columns = find_columns(afterwards, tuple(args.victims))
+    candidates = take_columns(afterwards, columns, ask, options.label_keys)
     result = judge(candidates, ask, is_enforcing=options.is_enforcing)
     kept = {
         name: victims

@@ -10,9 +10,10 @@ from cluster.changes import NodesListed, PodsListed
 from cluster.decode import Fault, RecordBuilder
 from cluster.identity import pod_key
 from cluster.ledger import Ledger
-from cluster.objects import NodeRecord, Pod
+from cluster.objects import NodeRecord, Pod, PodRecord
 from extender import answers, wire
-from extender.standing import Arrays, Standings
+from extender.alike import Arrays
+from extender.standing import Standings
 from scoring.candidates import (
     Ask,
     Candidates,
@@ -106,25 +107,40 @@ class VerbOptions:
 def read_ask(pod: Pod, options: VerbOptions) -> Ask:
     """Return what `pod` asks of a node; raise `wire.WireError` with all faults."""
     faults: list[Fault] = []
-    scope = options.builder.scope
     held, is_managed = options.builder.held_by(pod, faults)
-    request: Request = ()
-    if is_managed:
-        request = tuple(pair for pair in held if options.builder.is_managed(pair[0]))
-    demand = options.builder.demand_of(pod, faults) if request else NO_DEMAND
+    asked = _asked(held if is_managed else (), pod.spec.node_selector or {}, options)
+    demand = options.builder.demand_of(pod, faults) if asked[0] else NO_DEMAND
     if faults:
         raise wire.WireError(
-            [Fault(f"Pod.{fault.path}", fault.message) for fault in faults]
+            [Fault(f"Pod.{fault.path}", fault.message) for fault in faults],
+            pod_key(pod),
         )
-    selector = pod.spec.node_selector or {}
-    return Ask(
-        uid=pod_key(pod),
-        request=request,
-        primary=primary_resource(request, scope),
-        accelerator=selector.get(options.label_keys.accelerator),
-        nominated_node=pod.status.nominated_node_name,
-        demand=demand,
-    )
+    return Ask(pod_key(pod), *asked, pod.status.nominated_node_name, demand)
+
+
+def ask_of_record(record: PodRecord, options: VerbOptions) -> Ask:
+    """Return what a pod of the cache asks, as `read_ask` returns it for the object."""
+    asked = _asked(record.request, record.constraints.node_selector, options)
+    return Ask(record.uid, *asked, record.nominated_node, record.demand)
+
+
+def _asked(
+    held: Request, selector: Mapping[str, str], options: VerbOptions
+) -> tuple[Request, str, str | None]:
+    """Return `request`, `primary` and `accelerator` of an `Ask`.
+
+    Parameters
+    ----------
+    held : tuple of (str, int)
+        The pod's effective request.
+    selector : mapping of str to str
+        Its ``nodeSelector``.
+    options : VerbOptions
+    """
+    builder = options.builder
+    request = tuple(pair for pair in held if builder.is_managed(pair[0]))
+    primary = primary_resource(request, builder.scope)
+    return request, primary, selector.get(options.label_keys.accelerator)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

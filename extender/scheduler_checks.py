@@ -1,6 +1,6 @@
 """What kube-scheduler itself says of each node, with the numbers behind its words."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,8 @@ from scoring.snapshot import BoolArray, IndexArray, Snapshot
 # Kubernetes 1.37, which looks at the number of pods first.
 TOO_MANY_PODS: Final = "Too many pods"
 INSUFFICIENT: Final = "Insufficient "
+# Of taints or labels in one detail: a pod has room for thousands of selectors.
+MAX_LISTED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +143,7 @@ def _about_taints(node: NodeFacts, constraints: Constraints) -> str:
     ]
     said = [] if node.is_ready else ["the node is not ready"]
     if untolerated:
-        said.append("not tolerated: " + ", ".join(untolerated))
+        said.append("not tolerated: " + _listed(untolerated, ", "))
     return "; ".join(said)
 
 
@@ -153,7 +155,14 @@ def _about_affinity(node: NodeFacts, constraints: Constraints) -> str:
         for key, value in constraints.node_selector.items()
         if node.labels.get(key) != value
     ]
-    return "; ".join(missed) or "no term of the required node affinity holds"
+    return _listed(missed, "; ") or "no term of the required node affinity holds"
+
+
+def _listed(items: Sequence[str], joint: str) -> str:
+    """Return the items, the first of them where there are too many to read."""
+    more = len(items) - MAX_LISTED
+    shown = [*items[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])]
+    return joint.join(shown)
 
 
 # reason -> what is behind it

@@ -7,19 +7,14 @@ It has no effect on answers: whatever is kept equals what would be computed anew
 """
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scoring.candidates import Ask, Candidates, LabelKeys, Shape, take_columns
+from extender.alike import Alike, Arrays, Compute
+from scoring.candidates import Ask, LabelKeys, Shape, take_columns
 from scoring.snapshot import IndexArray, NodeIndex, Snapshot
-
-# Arrays over nodes, shape (N,) or (C,).
-Arrays: TypeAlias = tuple[NDArray[Any], ...]
-Compute: TypeAlias = Callable[[Candidates, Ask], Arrays]
 
 MAX_KEPT: Final = 128
 EVERYTHING: Final = slice(None)
@@ -62,7 +57,7 @@ class Standings:
     def __init__(
         self, compute: Compute, keys: LabelKeys, max_kept: int = MAX_KEPT
     ) -> None:
-        self.compute = compute
+        self.compute = Alike(compute)
         self.keys = keys
         self._max_kept = max_kept
         self._lock = threading.Lock()

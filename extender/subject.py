@@ -1,6 +1,6 @@
 """`Subject`: the pod that is explained, from a manifest or from the watched cache."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
@@ -8,13 +8,16 @@ from typing import Any, Final, Literal, TypeAlias
 from cluster.decode import Fault, constraints_of, convert_with_faults
 from cluster.objects import Pod, PodConstraints, PodRecord
 from extender.manifest import list_not_modelled, pod_in
-from extender.question import VerbOptions, read_ask
+from extender.question import VerbOptions, ask_of_record, read_ask
 from extender.wire import WireError
-from scoring.candidates import Ask, primary_resource
+from scoring.candidates import Ask
 from scoring.objects import Request
 from scoring.snapshot import Snapshot
 
 Origin: TypeAlias = Literal["manifest", "pending", "bound"]
+
+# A table has a row for each, and a pod has room for tens of thousands of them.
+MAX_RESOURCES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,10 @@ class Subject:
 def find_subject(
     snapshot: Snapshot, namespace: str, name: str, options: VerbOptions
 ) -> Subject | None:
-    """Return a pending or bound pod of the cache that asks a managed resource."""
+    """Return a pending or bound pod of the cache that asks a managed resource.
+
+    Raises `WireError` for one that asks too many of them.
+    """
     pods = chain(snapshot.pending, snapshot.shares.values())
     for pod in pods:
         if (
@@ -66,37 +72,16 @@ def find_subject(
     return None
 
 
-def ask_of_record(record: PodRecord, options: VerbOptions) -> Ask:
-    """Return what a pod of the cache asks, as `read_ask` returns it for the object.
-
-    The cache does not keep ``status.nominatedNodeName``.
-    """
-    builder, key = options.builder, options.label_keys.accelerator
-    request = tuple(
-        (name, amount) for name, amount in record.request if builder.is_managed(name)
-    )
-    return Ask(
-        uid=record.uid,
-        request=request,
-        primary=primary_resource(request, builder.scope),
-        accelerator=record.constraints.node_selector.get(key),
-        nominated_node="",
-        demand=record.demand,
-    )
-
-
 def _subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
     """Return a pod of the cache; of its containers nothing is kept there."""
+    if faults := list(_excess(record.request)):
+        raise WireError(faults)
     notes = []
     if record.node_name:
         notes.append(
             f"The pod has a node already, {record.node_name}; its selectors and"
             " tolerations are no longer kept, so the checks on them are left out."
         )
-    if record.is_gated:
-        notes.append(_GATED)
-    if not record.demand.is_readable:
-        notes.append(_UNREADABLE)
     return Subject(
         namespace=record.namespace,
         name=record.name,
@@ -105,7 +90,7 @@ def _subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
         ask=ask_of_record(record, options),
         request=record.request,
         constraints=record.constraints,
-        notes=tuple(notes),
+        notes=(*notes, *_notes_on(record)),
     )
 
 
@@ -118,6 +103,21 @@ _GATED: Final = (
     "The pod has scheduling gates: kube-scheduler does not look at it before they are"
     " gone."
 )
+
+
+def _notes_on(record: PodRecord) -> Iterator[str]:
+    """Yield what is to be known of any such pod."""
+    if record.is_gated:
+        yield _GATED
+    if not record.demand.is_readable:
+        yield _UNREADABLE
+
+
+def _excess(request: Request) -> Iterator[Fault]:
+    """Yield a fault where a pod asks too many resources to be explained."""
+    if len(request) > MAX_RESOURCES:
+        said = f"wanted at most {MAX_RESOURCES} resources, got {len(request)}"
+        yield Fault("spec.containers", said)
 
 
 def read_subject(tree: Any, options: VerbOptions) -> Subject:
@@ -143,6 +143,7 @@ def read_subject(tree: Any, options: VerbOptions) -> Subject:
     if pod is None:
         raise _at(prefix, faults)
     record, found = options.builder.pod_record(pod)
+    found += _excess(record.request)
     try:
         ask = read_ask(pod, options)
     except WireError as error:
@@ -171,10 +172,6 @@ def _subject_of_pod(
             f"The pod has a node already, {pod.spec.node_name}; it is explained as if"
             " it had none."
         )
-    if record.is_gated:
-        notes.append(_GATED)
-    if not record.demand.is_readable:
-        notes.append(_UNREADABLE)
     return Subject(
         namespace=record.namespace or "default",
         name=record.name or record.generate_name,
@@ -186,7 +183,7 @@ def _subject_of_pod(
         # be the only one that it may go to.
         constraints=_without_node(constraints_of(pod)),
         not_modelled=not_modelled,
-        notes=tuple(notes),
+        notes=(*notes, *_notes_on(record)),
     )
 
 

@@ -4,26 +4,45 @@ Pods of one kind ask for the same and may go to the same nodes, so they are judg
 together, and anew only for nodes that have changed.
 """
 
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from cluster.objects import PodConstraints, PodRecord
-from extender.question import VerbOptions
-from extender.standing import Arrays, Standings
-from extender.subject import ask_of_record
+from extender.alike import Arrays
+from extender.question import VerbOptions, ask_of_record
+from extender.standing import Standings
 from scoring.candidates import Ask, Candidates, take_columns
-from scoring.eligibility import eligible_columns
+from scoring.eligibility import eligible_columns, node_cost
 from scoring.feasibility import judge
 from scoring.snapshot import BoolArray, IndexArray, NodeIndex, Snapshot
 
 # Each takes a byte per node.
 MAX_KEPT: Final = 1024
 UNDECIDED: Final = -1
-NOWHERE: Final[IndexArray] = np.zeros(0, dtype=np.intp)
+# What is spent at a time on where pods of one kind may go, as `node_cost` measures it:
+# about 5 ms. Node affinity of thousands of terms would take the GIL for seconds.
+MAX_COST: Final = 250_000
+
+
+class Taking(NamedTuple):
+    """Which nodes would take pods of a kind.
+
+    Attributes
+    ----------
+    columns : index array
+    is_partial : bool
+        Whether there are nodes that were not looked at yet; the next call goes on.
+    """
+
+    columns: IndexArray
+    is_partial: bool = False
+
+
+NOWHERE: Final = Taking(np.zeros(0, dtype=np.intp))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +55,13 @@ class Kind:
         For the whole effective request, with ``cpu``, ``memory`` and ``pods``.
     constraints_key : bytes
         The same for equal constraints.
+    node_cost : int
+        Of those constraints.
     """
 
     ask: Ask
     constraints_key: bytes
+    node_cost: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,20 +86,38 @@ class Takers:
     """
 
     def __init__(self, options: VerbOptions) -> None:
-        self.options = options
+        self._options = options
         self._keys = options.label_keys
         self._standings = Standings(_would_take, options.label_keys, MAX_KEPT)
         self._eligibility: dict[bytes, _Eligibility] = {}
 
+    def adopt(self, options: VerbOptions) -> bool:
+        """Go by `options` if they find the same nodes; say whether they do.
+
+        Most settings are about answers and scores. What those of card types change is
+        in the nodes and pods of the snapshot.
+        """
+        ours = self._options
+        if options is ours:
+            return True
+        if (options.label_keys, options.builder.scope) != (
+            ours.label_keys,
+            ours.builder.scope,
+        ):
+            return False
+        self._options = options  # the old ones hold arrays that nobody needs
+        return True
+
     def kind_of(self, record: PodRecord, nominated_node: str) -> Kind:
         """Return the kind of a pending pod."""
         ask = replace(
-            ask_of_record(record, self.options),
+            ask_of_record(record, self._options),
             uid="",
             request=record.request,
             nominated_node=nominated_node,
         )
-        return Kind(ask, msgspec.msgpack.encode(record.constraints))
+        constraints = record.constraints
+        return Kind(ask, msgspec.msgpack.encode(constraints), node_cost(constraints))
 
     def of(
         self,
@@ -85,8 +125,8 @@ class Takers:
         kind: Kind,
         constraints: PodConstraints,
         since: int,
-    ) -> IndexArray:
-        """Return the columns of the nodes that would take pods of a kind.
+    ) -> Taking:
+        """Return the nodes that would take pods of a kind.
 
         Parameters
         ----------
@@ -96,7 +136,7 @@ class Takers:
         since : int
             Only nodes that changed after this generation are looked at.
         """
-        if not snapshot.nodes.names:
+        if not snapshot.nodes.names or _asks_what_nobody_has(kind.ask, snapshot):
             return NOWHERE
         every = np.arange(len(snapshot.nodes.names), dtype=np.intp)
         (taking,) = self._standings.take(snapshot, every, kind.ask)
@@ -109,7 +149,7 @@ class Takers:
             taking &= snapshot.changed_at > since
         if not taking.any():
             return NOWHERE
-        return np.flatnonzero(self._eligible(snapshot, kind, constraints, taking))
+        return self._eligible(snapshot, kind, constraints, taking)
 
     def _eligible(
         self,
@@ -117,10 +157,11 @@ class Takers:
         kind: Kind,
         constraints: PodConstraints,
         among: BoolArray,
-    ) -> BoolArray:
-        """Return which nodes `among` pods of a kind may go to, bool of shape (N,).
+    ) -> Taking:
+        """Return to which nodes `among`, bool of shape (N,), pods of a kind may go.
 
-        PERF: kept for nodes that have not changed; affinity is read node by node.
+        PERF: kept for nodes that have not changed; affinity is read node by node, and
+        only of so many nodes at a time as `MAX_COST` pays for.
         """
         kept = self._eligibility.pop(kind.constraints_key, None)
         if kept is None or kept.nodes is not snapshot.nodes:
@@ -128,17 +169,33 @@ class Takers:
         else:
             known = kept.known
             known[snapshot.changed_since(kept.generation)] = UNDECIDED
-        undecided = among & (known == UNDECIDED)
-        if undecided.any():
-            found = eligible_columns(snapshot, constraints, undecided)
-            known[undecided] = found[undecided]
+        undecided = np.flatnonzero(among & (known == UNDECIDED))
+        affordable = max(1, MAX_COST // max(1, kind.node_cost))
+        if len(undecided):
+            looked_at = np.zeros(len(among), dtype=np.bool_)
+            looked_at[undecided[:affordable]] = True
+            found = eligible_columns(snapshot, constraints, looked_at)
+            known[looked_at] = found[looked_at]
         self._eligibility[kind.constraints_key] = _Eligibility(
             snapshot.generation, snapshot.nodes, known
         )
         if len(self._eligibility) > MAX_KEPT:
             del self._eligibility[next(iter(self._eligibility))]
-        eligible: BoolArray = among & (known == 1)
-        return eligible
+        columns = np.flatnonzero(among & (known == 1))
+        return Taking(columns, is_partial=len(undecided) > affordable)
+
+
+def _asks_what_nobody_has(ask: Ask, snapshot: Snapshot) -> bool:
+    """Say whether no node can have one of the resources.
+
+    PERF: a pod may ask tens of thousands of them, and a table has a row for each: over
+    5,000 nodes that is gigabytes.
+    """
+    return any(
+        snapshot.row_of(resource) is None
+        and resource not in snapshot.device_class_resources
+        for resource, _ in ask.request
+    )
 
 
 def _would_take(candidates: Candidates, ask: Ask) -> Arrays:

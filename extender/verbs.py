@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from extender.alike import Arrays
 from extender.question import Question, VerbOptions
-from extender.standing import Arrays
 from scoring.candidates import Ask, Candidates, take_columns
 from scoring.feasibility import Feasibility
 from scoring.normalization import RANK, best_first, normalize
@@ -167,7 +167,7 @@ def _evaluate(
             candidates = take_columns(snapshot, columns[apart], ask, options.label_keys)
             if under_way:
                 candidates = with_under_way(candidates, ask, snapshot, under_way)
-            _put(arrays, apart, compute(candidates, ask))
+            _put(arrays, apart, options.standings.compute(candidates, ask)[part])
     if question.templates is not None:
         absent = columns < 0
         found = np.arange(int(absent.sum()), dtype=np.intp)  # in the same order

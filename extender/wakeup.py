@@ -6,16 +6,16 @@ fits; then nothing would try the pod again for five minutes. So it is woken.
 """
 
 import threading
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
 from cluster.objects import PodRecord
+from extender.group import Group
 from extender.question import VerbOptions
 from extender.refused import RefusedPod
 from extender.takers import Kind, Takers
 from scoring.candidates import Ask
-from scoring.snapshot import IndexArray, Snapshot
+from scoring.snapshot import Snapshot
 
 # At most ten a second over all pods.
 INTERVAL_SECONDS: Final = 0.1
@@ -42,53 +42,6 @@ class Wake(NamedTuple):
     name: str
 
 
-@dataclass(slots=True, eq=False)
-class _Group:
-    """Refused pods of one kind.
-
-    Attributes
-    ----------
-    record : PodRecord
-        One of them, for the constraints that they share.
-    generation : int
-        Of the snapshot that it was judged on; -1 before that.
-    has_takers : bool
-        Whether some node would take them.
-    has_news : bool
-        Whether a pod came, or was refused again, since it was judged.
-    """
-
-    record: PodRecord
-    pods: dict[str, RefusedPod] = field(default_factory=dict)
-    generation: int = -1
-    has_takers: bool = False
-    has_news: bool = True
-
-    def is_due(self, snapshot: Snapshot) -> bool:
-        """Say whether it is to be judged."""
-        return self.has_news or self.generation != snapshot.generation
-
-    def judge(
-        self,
-        takers: Takers,
-        kind: Kind,
-        snapshot: Snapshot,
-        all_changed_at: int,
-        now: float,
-    ) -> None:
-        """Weigh the pods on a snapshot."""
-        # Where nothing took them, only what has changed since can take them now.
-        since = -1 if self.has_takers else self.generation
-        columns = takers.of(snapshot, kind, self.record.constraints, since)
-        self.generation = snapshot.generation
-        self.has_takers = bool(len(columns))
-        self.has_news = False
-        changes = _changes(snapshot, columns, all_changed_at)
-        for pod in self.pods.values():
-            if not pod.is_woken:
-                pod.weigh(changes, len(snapshot.nodes.names), now)
-
-
 class WakeUps:
     """The refused pods; `note` may be called by any thread, all else by one."""
 
@@ -98,7 +51,7 @@ class WakeUps:
         self._noted: dict[str, Refusal | None] = {}
         self._pods: dict[str, RefusedPod] = {}
         # the kind that was judged last stands last
-        self._groups: dict[Kind, _Group] = {}
+        self._groups: dict[Kind, Group] = {}
         self._takers: Takers | None = None
         self._generation = -1
         self._device_class_resources: frozenset[str] = frozenset()
@@ -159,7 +112,7 @@ class WakeUps:
             Seconds of the monotonic clock.
         """
         takers = self._takers
-        if takers is None or takers.options is not options:
+        if takers is None or not takers.adopt(options):
             takers = self._use(options)
         is_new = self._take_notes(now)
         if is_new or snapshot.generation != self._generation:
@@ -223,7 +176,7 @@ class WakeUps:
             self._device_class_resources = snapshot.device_class_resources
             self._all_changed_at = snapshot.generation
             for group in self._groups.values():
-                group.generation = -1
+                group.generation = group.complete = -1
         seen = {record.uid: record for record in snapshot.pending}
         for uid, pod in list(self._pods.items()):
             record = seen.get(uid)
@@ -238,11 +191,15 @@ class WakeUps:
         pod.record = record
         if kind == pod.kind:
             return
+        if pod.kind is not None and kind.ask.demand != pod.kind.ask.demand:
+            # By another annotation, of which kube-scheduler knows, or since other
+            # models are known: then every node counts as changed since the refusal.
+            pod.generation = 0
         self._leave_group(pod)
         pod.record, pod.kind = record, kind
         group = self._groups.get(kind)
         if group is None:
-            group = self._groups[kind] = _Group(record)
+            group = self._groups[kind] = Group(record)
         group.pods[pod.uid] = pod
         group.has_news = True
 
@@ -275,21 +232,8 @@ class WakeUps:
         due = [
             pod
             for group in self._groups.values()
-            if group.has_takers and not group.is_due(snapshot)
+            if group.has_takers and group.is_judged(snapshot)
             for pod in group.pods.values()
             if pod.due_at is not None and pod.due_at <= now
         ]
         return min(due, key=lambda pod: (pod.futile, pod.due_at, pod.uid), default=None)
-
-
-def _changes(
-    snapshot: Snapshot, columns: IndexArray, all_changed_at: int
-) -> tuple[int, int] | None:
-    """Return when the first and the last of some nodes changed; None without any."""
-    if not len(columns):
-        return None
-    if snapshot.changed_at is None:
-        return snapshot.generation, snapshot.generation
-    changed_at = snapshot.changed_at.take(columns)
-    oldest, newest = int(changed_at.min()), int(changed_at.max())
-    return max(oldest, all_changed_at), max(newest, all_changed_at)

@@ -4,6 +4,7 @@ Keys are the Go field names, since the extender's types carry no JSON tags. Go m
 them in any case, so we do, too.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +17,7 @@ from cluster.objects import Node, Pod
 from extender.parts import (
     DECODE_ERRORS,
     MAX_FAULTS,
+    MAX_TREE_BYTES,
     fold_object,
     lacks_of,
     present,
@@ -36,15 +38,18 @@ class WireError(ValueError):
     ----------
     faults : tuple of Fault
         Every fault found, each with its path.
+    pod_uid : str
+        Of the pod that cannot be judged; empty if the fault is the call's.
     """
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[Fault], pod_uid: str = "") -> None:
         shown = [_cut(str(fault)) for fault in faults[:MAX_SHOWN_FAULTS]]
         if len(faults) > MAX_SHOWN_FAULTS:
             more: int | str = len(faults) - MAX_SHOWN_FAULTS
             shown.append(f"and {'many' if len(faults) >= MAX_FAULTS else more} more")
         super().__init__("; ".join(shown))
         self.faults = tuple(faults)
+        self.pod_uid = pod_uid
 
 
 def _cut(text: str) -> str:
@@ -109,6 +114,7 @@ _NAMES_HEAD: Final = b',"Nodes":null,"NodeNames":'
 _NAMES_DECODER: Final = msgspec.json.Decoder(_NamesBody)
 _POD_DECODER: Final = msgspec.json.Decoder(Pod)
 _ITEMS_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_LIST_DECODER: Final = msgspec.json.Decoder(list[str])
 _NAME_DECODER: Final = msgspec.json.Decoder(_NamedObject)
 
 
@@ -131,6 +137,8 @@ def decode_args(body: bytes) -> ExtenderArgs:
     """
     try:
         parts = _NAMES_DECODER.decode(body)
+        if len(parts.pod) > MAX_TREE_BYTES:
+            return _decode_unusual(body)  # which says so
         pod = _POD_DECODER.decode(parts.pod)
     except DECODE_ERRORS:
         return _decode_unusual(body)
@@ -185,6 +193,8 @@ def _decode_unusual(body: bytes) -> ExtenderArgs:
 
 def _read_names(raw: msgspec.Raw, faults: list[Fault]) -> Sequence[str]:
     """Return the candidates' names; add what is wrong with them to `faults`."""
+    with contextlib.suppress(*DECODE_ERRORS):  # else as a tree, to tell all faults
+        return _LIST_DECODER.decode(raw)
     known = len(faults)
     names = read_tree(raw, "NodeNames", faults)
     if len(faults) > known:
@@ -198,7 +208,7 @@ def _read_names(raw: msgspec.Raw, faults: list[Fault]) -> Sequence[str]:
         if not isinstance(name, str)
     )
     faults += islice(wrong, MAX_FAULTS)
-    return [name for name in names if isinstance(name, str)]
+    return ()
 
 
 def _read_nodes(raw: msgspec.Raw, faults: list[Fault]) -> dict[str, msgspec.Raw]:

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from cluster.identity import owner_uid
 from cluster.objects import Pod
+from injector.draft import draft_of
 from injector.facts import (
     MIRROR_ANNOTATION,
     SOURCE_ANNOTATION,
@@ -18,7 +19,7 @@ from injector.facts import (
 )
 from injector.mutate import Injection, Injector, pod_label
 from injector.patch import encode_patch, json_patch
-from injector.review import Answer, Review, copy_of, read_pod
+from injector.review import Answer, Review, read_pod
 from injector.rules import Outcome, Reason
 
 _FORBIDDEN: Final = 403
@@ -149,7 +150,7 @@ class Admission:
         self, review: Review, facts: PodFacts, check: Callable[[], None]
     ) -> _Decision:
         """Run all steps on a copy of the pod."""
-        pod = copy_of(review.object)
+        pod = draft_of(review.object)
         with ExitStack() as undo:
             fallback = None
             check()

@@ -6,14 +6,13 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from injector.containers import ContainerAmounts
+from injector.containers import NOTHING, ContainerAmounts
 from injector.quantities import format_quantity, split_by_gpus, whole_total
 from injector.rules import ResourceRule
 from scoring.resources import scale_of, shorten
 
 _MAX_NAMED: Final = 4
 _MAX_REMEMBERED: Final = 16  # containers
-NOTHING: Final = Fraction(0)
 
 
 class OverBudgetError(ValueError):
@@ -61,13 +60,15 @@ class GpuWork:
         Raises `OverBudgetError` where a container would get nothing of a resource
         that all containers share: a limit of 0 means no limit to the kubelet.
         """
-        asked = NOTHING
+        asked: tuple[Fraction, ...] = ()
         if rule.is_standard:
-            asked = sum((item.requested(rule.name) for item in self.others), asked)
-        share = _remembered if len(self.gpus) <= _MAX_REMEMBERED else _shares
+            asked = tuple(item.requested(rule.name) for item in self.others)
+        count = len(self.gpus) + len(asked)
+        share = _remembered if count <= _MAX_REMEMBERED else _shares
         amounts = share(rule, self.gpus, asked)
         if rule.is_standard and not all(item.value for item in amounts):
-            raise OverBudgetError(self._over_budget(rule, asked, amounts))
+            total = sum(asked, NOTHING)
+            raise OverBudgetError(self._over_budget(rule, total, amounts))
         return amounts
 
     def _over_budget(
@@ -108,12 +109,12 @@ def _total(rule: ResourceRule, gpus: int) -> Fraction:
 
 
 def _shares(
-    rule: ResourceRule, gpus: tuple[int, ...], asked: Fraction
+    rule: ResourceRule, gpus: tuple[int, ...], asked: tuple[Fraction, ...]
 ) -> tuple[Amount, ...]:
-    """Return what each container gets where others ask so much of it already."""
+    """Return what each container gets where each of the others asks so much of it."""
     scale = scale_of(rule.name)
     if rule.is_standard:
-        pool = (_total(rule, sum(gpus)) - asked) * scale
+        pool = (_total(rule, sum(gpus)) - sum(asked, NOTHING)) * scale
         parts = split_by_gpus(max(int(pool // 1), 0), gpus)
     else:
         parts = [whole_total(rule.name, rule.per_gpu, count) for count in gpus]

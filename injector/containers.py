@@ -13,6 +13,7 @@ from injector.quantities import exact_amount
 from scoring.resources import QuantityError, shorten
 
 LIMIT_RANGER_ANNOTATION: Final = "kubernetes.io/limit-ranger"
+NOTHING: Final = Fraction(0)
 REQUESTS: Final = "requests"
 LIMITS: Final = "limits"
 # "cpu, memory request for container main", as the admission plugin writes it:
@@ -40,7 +41,7 @@ class ContainerAmounts:
 
     def requested(self, resource: str) -> Fraction:
         """Return the request, else the limit, else 0."""
-        return self.requests.get(resource, self.limits.get(resource, Fraction(0)))
+        return self.requests.get(resource, self.limits.get(resource, NOTHING))
 
     def count(self, gpu_resource: str) -> int:
         """Return how many GPUs the container gets: its limit, else its request."""
@@ -92,30 +93,41 @@ def _amounts_of(
     for index, container in enumerate(containers):
         name = container.name or str(index)
         resources = container.resources
-        where = f"{kind} {shorten(name)}"
         requests = resources.requests if resources else None
         limits = resources.limits if resources else None
+        place = kind, name
         found.append(
             ContainerAmounts(
                 index,
                 name,
-                _exact(requests or {}, f"{where}: request", faults),
-                _exact(limits or {}, f"{where}: limit", faults),
+                _exact(requests or {}, (*place, "request"), faults),
+                _exact(limits or {}, (*place, "limit"), faults),
             )
         )
     return tuple(found)
 
 
 def _exact(
-    quantities: Mapping[str, Any], where: str, faults: list[Fault]
+    quantities: Mapping[str, Any], place: tuple[str, str, str], faults: list[Fault]
 ) -> dict[str, Fraction]:
-    """Return exact amounts; what is no quantity is left out and named."""
+    """Return exact amounts; what is no quantity is left out and named.
+
+    Parameters
+    ----------
+    quantities : mapping
+    place : tuple of (str, str, str)
+        Kind and name of the container, and which of its quantities these are.
+    faults : list of Fault
+        Is added to.
+    """
     amounts: dict[str, Fraction] = {}
     for resource, quantity in quantities.items():
         try:
             amounts[resource] = exact_amount(quantity)
         except QuantityError as error:
-            faults.append(Fault(f"{where} of {shorten(resource)}", str(error)))
+            kind, name, side = place
+            path = f"{kind} {shorten(name)}: {side} of {shorten(resource)}"
+            faults.append(Fault(path, str(error)))
     return amounts
 
 
@@ -129,7 +141,9 @@ def filled_by_limit_ranger(
     frozenset of (str, str, str)
         Container name, ``requests`` or ``limits``, resource.
     """
-    text = annotations.get(LIMIT_RANGER_ANNOTATION, "")
+    text = annotations.get(LIMIT_RANGER_ANNOTATION)
+    if not text:
+        return frozenset()
     return frozenset(_filled(text.removeprefix(_FILLED_PREFIX).split("; ")))
 
 

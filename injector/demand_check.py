@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.cache import NotSyncedError, SnapshotSource
 from cluster.demands import DemandReader
 from injector.facts import PodFacts
 from injector.review import read_pod
+from injector.rules import Rules
 from injector.scheduling import asked
 from scoring.demand_annotations import DemandError
+from scoring.gpu_models import GpuTable, normal_name
+from scoring.near_names import near_names, separated
 from scoring.resources import ResourceScope, shorten
 
 
@@ -15,16 +19,19 @@ from scoring.resources import ResourceScope, shorten
 class DemandCheck:
     """Tells at once what would else be seen when the pod is to be scheduled.
 
-    It never refuses: rule keys are free.
+    It never refuses: rule keys are free, and a node may come whose label says just
+    what the pod asks for.
 
     Attributes
     ----------
     demands : DemandReader
     scope : ResourceScope
+    source : SnapshotSource
     """
 
     demands: DemandReader
     scope: ResourceScope
+    source: SnapshotSource
 
     def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
         """Return the warnings; change nothing."""
@@ -34,15 +41,56 @@ class DemandCheck:
         if not any(self.scope.is_managed(resource) for resource in asked(view)):
             return ()
         try:
-            self.demands.read(annotations)
+            unknown = self.demands.unknown_types(annotations)
         except DemandError as error:
             return tuple(
                 f"the pod will not be scheduled: annotation {name}: {fault}"
                 for name, fault in error.faults
             )
+        warnings = tuple(
+            unknown_type(self.demands, name)
+            for name in unknown
+            if not self._is_on_a_node(name)
+        )
         key = self.demands.unknown_rule_key(annotations)
         if not key:
-            return ()
+            return warnings
         name = self.demands.annotations.rule_key
         fault = "is no known GPU model: it chooses a rule, but no node"
-        return (f"annotation {name}: {shorten(key)} {fault}",)
+        return (*warnings, f"annotation {name}: {shorten(key)} {fault}")
+
+    def _is_on_a_node(self, name: str) -> bool:
+        """Say whether some node has cards of that name, known or not."""
+        try:
+            kinds = self.source.current().cards.kinds
+        except NotSyncedError:
+            return False
+        normal = normal_name(name)
+        return any(normal in cards.names for cards in kinds)
+
+
+def unknown_type(demands: DemandReader, name: str) -> str:
+    """Return what is said of a type that is no known model or family."""
+    hint = _hint(demands.table, name)
+    return (
+        f"annotation {demands.annotations.gpu_type}: {shorten(name)} is no known GPU"
+        f" model or family: it means only nodes that are labelled just so{hint}"
+    )
+
+
+def _hint(table: GpuTable, name: str) -> str:
+    """Return what may have been meant, with a semicolon before it."""
+    words = separated(table, name)
+    if words:
+        return f"; names are separated by commas: {', '.join(words)!r}"
+    near = near_names(table, name)
+    return f"; known are {', '.join(map(repr, near))}" if near else ""
+
+
+def list_unknown_types(rules: Rules, demands: DemandReader) -> list[str]:
+    """Return what is said of unknown types that rules would write into pods."""
+    return [
+        f"{path}: {unknown_type(demands, name)}"
+        for path, rule in rules.entries()
+        for name in demands.unknown_types(rule.annotations)
+    ]

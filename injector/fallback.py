@@ -18,18 +18,17 @@ from injector.chains import Chains
 from injector.facts import FallbackResult, PodFacts
 from injector.holds import Holds
 from injector.moves import (
-    build_plans,
-    chain_amounts,
     move_resources,
     named_resources,
     original_of,
+    read_plans,
     record_of,
 )
 from injector.room import Claim
-from injector.weighing import Choice, Plan, choose_plan, pending_claims
+from injector.weighed import NOT_WEIGHED, FallbackAnnotations, Mark, write_decision
+from injector.weighing import Choice, Plan, choose_plan, pending_claims, without_pod
 from scoring.demand import Demand
-from scoring.objects import Constraints
-from scoring.resources import QuantityError
+from scoring.objects import Constraints, Request
 from scoring.snapshot import Snapshot
 
 AUDIT_RECORD: Final = "fallback"
@@ -55,28 +54,6 @@ class FallbackOutcome(StrEnum):
     """Its own resource exists nowhere; what it was changed to is not free now."""
     NOWHERE = "nowhere"
     """No node offers enough of any resource that it could take."""
-
-
-@dataclass(frozen=True, slots=True)
-class FallbackAnnotations:
-    """Names of the annotations that fallback reads and writes.
-
-    Attributes
-    ----------
-    opt_out : str
-        ``never`` on a pod that must not be changed.
-    sharing : str
-        ``allowed`` on a pod that takes shared or sliced cards for whole ones.
-    record : str
-        Written: what was changed.
-    mark : str
-        Written: the resource that the pod ended with, on every pod that was weighed.
-    """
-
-    opt_out: str = "gpu-extender.io/fallback"
-    sharing: str = "gpu-extender.io/sharing"
-    record: str = "gpu-webhook.k8s.io/fallback"
-    mark: str = "gpu-extender.io/fallback-weighed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +90,7 @@ class _Asking:
     constraints: Constraints
     options: FallbackOptions
     demand: Demand
+    mark: Mark = NOT_WEIGHED  # of an earlier review
 
     @property
     def unchanged(self) -> Plan:
@@ -122,6 +100,10 @@ class _Asking:
     def sources(self) -> list[str]:
         """The resources that the pod asks and that can fall."""
         return self.options.chains.in_order(dict(self.unchanged.request))
+
+    def is_outdated(self, promised: Request) -> bool:
+        """Say whether the pod may have been promised this when it asked otherwise."""
+        return self.mark.is_outdated(promised, self.unchanged.request, self.sources)
 
 
 class Fallback:
@@ -162,28 +144,62 @@ class Fallback:
         except msgspec.ValidationError as error:
             return _malformed(str(error))
         if not any(map(options.chains.can_fall, named_resources(decoded.spec))):
+            self._follow(pod, decoded, facts)
             return FallbackResult(FallbackOutcome.NOT_ASKED)
-        faults: list[Fault] = []
-        plans = _plans_of(decoded, options, faults)
-        demand = options.demands.read_kept(decoded.metadata.annotations)
+        annotations = decoded.metadata.annotations or {}
+        plans, faults = read_plans(
+            decoded.spec,
+            options.chains,
+            takes_shares=annotations.get(options.annotations.sharing) == "allowed",
+        )
+        demand = options.demands.read_kept(annotations).demand
         if plans and not demand.is_readable:
             message = "what the pod wants of the cards cannot be read"
             faults.append(Fault("metadata.annotations", message))
         if faults:
             return _malformed(str(faults[0]))
-        skipped = _reason_to_skip(decoded, facts, plans, options)
+        mark = Mark.read(annotations.get(options.annotations.mark, ""))
+        asking = _Asking(plans, constraints_of(decoded), options, demand, mark)
+        skipped = _reason_to_skip(annotations, facts, asking)
+        if skipped is None and self._is_decided(annotations, facts, asking):
+            skipped = FallbackOutcome.ALREADY_WEIGHED
         if skipped is not None:
             return FallbackResult(skipped)
-        asking = _Asking(plans, constraints_of(decoded), options, demand)
         try:
             choice = self._choose(asking, facts)
         except NotSyncedError:
             warning = (
                 "the cluster has not been read yet:"
-                f" no fallback was weighed for {_joined(asking.sources)}"
+                f" no fallback was weighed for {','.join(asking.sources)}"
             )
             return FallbackResult(FallbackOutcome.NOT_SYNCED, (warning,))
         return _put_into_effect(pod, asking, choice)
+
+    def _follow(self, pod: dict[str, Any], decoded: Pod, facts: PodFacts) -> None:
+        """Take back what was decided about a pod that no longer asks any of it."""
+        names = self._options.annotations
+        mark = Mark.read((decoded.metadata.annotations or {}).get(names.mark, ""))
+        if not mark.resources:
+            return
+        if mark.is_kept(named_resources(decoded.spec)):
+            self._holds.adopt(facts, mark.may_be_of)
+        else:
+            self._holds.end(facts, mark.may_be_of)
+            write_decision(pod, names, NOT_WEIGHED)
+
+    def _is_decided(
+        self, annotations: Mapping[str, str], facts: PodFacts, asking: _Asking
+    ) -> bool:
+        """Say whether the pod was weighed as it is now."""
+        mark = asking.mark
+        if not mark.resources:
+            # A record alone is another webhook's: what has fallen once falls no more.
+            return asking.options.annotations.record in annotations
+        is_covered = set(mark.resources).issuperset(asking.sources)
+        if not is_covered or self._holds.has(facts, asking.is_outdated):
+            return False
+        self._holds.adopt(facts, mark.may_be_of)
+        return True
 
     def _choose(self, asking: _Asking, facts: PodFacts) -> Choice | None:
         """Choose a form and hold what it takes, in one step."""
@@ -191,49 +207,37 @@ class Fallback:
         resources = frozenset(name for plan in plans for name, _ in plan.request)
         unschedulable_before = self._clock() - asking.options.unschedulable_seconds
 
+        def choose(snapshot: Snapshot, held: tuple[Claim, ...]) -> Choice | None:
+            pending = pending_claims(snapshot, resources, unschedulable_before)
+            claims = [*pending, *held]
+            return choose_plan(snapshot, plans, constraints, claims, demand)
+
         def weigh(
             snapshot: Snapshot, held: tuple[Claim, ...]
         ) -> tuple[Claim | None, Choice | None]:
-            pending = pending_claims(snapshot, resources, unschedulable_before)
-            claims = [*pending, *held]
-            choice = choose_plan(snapshot, plans, constraints, claims, demand)
+            choice = choose(snapshot, held)
+            if facts.name and _outcome_of(choice) is not FallbackOutcome.KEPT:
+                # Looked for only now, among all pods: few have a name already.
+                before = without_pod(snapshot, facts.namespace, facts.name)
+                choice = choice if before is None else choose(before, held)
             if choice is None:
                 return None, None
             plan = choice.plan
             return Claim(plan.request, constraints, plan.card, demand), choice
 
-        return self._holds.decide(facts, weigh)
-
-
-def _plans_of(pod: Pod, options: FallbackOptions, faults: list[Fault]) -> list[Plan]:
-    """Return the forms that `pod` can take; add to `faults` what does not parse."""
-
-    def collect(path: str, error: QuantityError) -> None:
-        faults.append(Fault(path, str(error)))
-
-    annotations = pod.metadata.annotations or {}
-    amounts = chain_amounts(pod.spec, options.chains, collect)
-    return build_plans(
-        amounts,
-        options.chains,
-        takes_shares=annotations.get(options.annotations.sharing) == "allowed",
-    )
+        return self._holds.decide(facts, weigh, asking.is_outdated)
 
 
 def _reason_to_skip(
-    pod: Pod, facts: PodFacts, plans: list[Plan], options: FallbackOptions
+    annotations: Mapping[str, str], facts: PodFacts, asking: _Asking
 ) -> FallbackOutcome | None:
-    """Return why the pod is not weighed, None if it is."""
-    names = options.annotations
-    annotations = pod.metadata.annotations or {}
-    if not plans:
+    """Return why the pod takes no part, None if it does."""
+    options = asking.options
+    if not asking.plans:
         return FallbackOutcome.NOT_ASKED
-    # A record without a mark is another webhook's: what has fallen once falls no more.
-    if names.mark in annotations or names.record in annotations:
-        return FallbackOutcome.ALREADY_WEIGHED
     if options.namespaces is not None and facts.namespace not in options.namespaces:
         return FallbackOutcome.NAMESPACE_EXCLUDED
-    if annotations.get(names.opt_out) == "never":
+    if annotations.get(options.annotations.opt_out) == "never":
         return FallbackOutcome.OPTED_OUT
     return None
 
@@ -245,20 +249,19 @@ def _put_into_effect(
     names, sources = asking.options.annotations, asking.sources
     plan = asking.unchanged if choice is None else choice.plan
     moves = dict(plan.moves)
-    written = {names.mark: _joined(moves.get(source, source) for source in sources)}
-    audit: Mapping[str, str] = MappingProxyType({})
+    record, audit = "", {}
     if moves:
         changes = move_resources(pod, moves)
-        record, original = record_of(changes), original_of(changes)
-        written[names.record] = record
-        audit = MappingProxyType({AUDIT_RECORD: record, AUDIT_ORIGINAL: original})
-    metadata = pod.setdefault("metadata", {})
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), **written}
+        record = record_of(changes)
+        audit = {AUDIT_RECORD: record, AUDIT_ORIGINAL: original_of(changes)}
+    mark = Mark.of(moves.get(source, source) for source in sources)
+    is_further = asking.mark.is_kept(dict(asking.unchanged.request))
+    write_decision(pod, names, mark, record, is_further=is_further)
     outcome = _outcome_of(choice)
     warnings = _warnings_of(outcome, asking, plan)
     if moves and asking.options.known_cards is not None:
         warnings += asking.options.known_cards.require(pod, plan.card)
-    return FallbackResult(outcome, warnings, audit)
+    return FallbackResult(outcome, warnings, MappingProxyType(audit))
 
 
 def _outcome_of(choice: Choice | None) -> FallbackOutcome:
@@ -275,7 +278,7 @@ def _warnings_of(
 ) -> tuple[str, ...]:
     """Return what the user should know."""
     if outcome is FallbackOutcome.NOWHERE:
-        sources = _joined(asking.sources)
+        sources = ",".join(asking.sources)
         return (
             f"no node that fits offers {sources} or what could stand in: unchanged",
         )
@@ -291,8 +294,3 @@ def _warnings_of(
 def _malformed(fault: str) -> FallbackResult:
     warning = f"no fallback was weighed: {fault}"
     return FallbackResult(FallbackOutcome.MALFORMED, (warning,))
-
-
-def _joined(names: Any) -> str:
-    """Return different names, joined, in order."""
-    return ",".join(dict.fromkeys(names))

@@ -6,15 +6,16 @@ which the next pod would be promised the same thing again.
 
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
 from cluster.cache import NotSyncedError, SnapshotSource
 from injector.facts import PodFacts
+from injector.likeness import Kind, kind_of, likeness
 from injector.room import Claim
-from scoring.objects import Arrival
+from scoring.objects import Arrival, Request
 from scoring.snapshot import Snapshot
 
 DEFAULT_HOLD_SECONDS: Final = 10.0
@@ -24,6 +25,8 @@ MAX_HOLDS: Final = 4096
 _Result = TypeVar("_Result")
 # namespace, name or generateName, and whether it is the latter
 _PodKey: TypeAlias = tuple[str, str, bool]
+# what was promised -> whether that was an earlier promise to the pod in question
+IsEarlier: TypeAlias = Callable[[Request], bool]
 Weigh: TypeAlias = Callable[[Snapshot, tuple[Claim, ...]], tuple[Claim | None, _Result]]
 
 
@@ -41,6 +44,8 @@ class _Hold:
     claim : Claim
     ends : float
         By the monotonic clock.
+    kind : tuple
+        What `is_of` and `likeness` look at.
     """
 
     pod: _PodKey
@@ -48,6 +53,10 @@ class _Hold:
     request_uid: str
     claim: Claim
     ends: float
+    kind: Kind = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", (self.owner_uid, *kind_of(self.claim)))
 
     def is_of(self, arrival: Arrival) -> bool:
         """Say whether the pod that arrived can be the one that was promised to."""
@@ -56,11 +65,23 @@ class _Hold:
             name for name, _ in self.claim.request
         )
 
+    def likeness(self, arrival: Arrival) -> tuple[bool, bool, int]:
+        """Return how like the pod that arrived is to the one that was promised to."""
+        return likeness(arrival, self.claim)
+
     def is_for(self, facts: PodFacts) -> bool:
         """Say whether this is an earlier promise to the very same pod."""
         if facts.request_uid and facts.request_uid == self.request_uid:
             return True
         return bool(facts.name) and self.pod == _key_of(facts)
+
+    def is_alike(self, facts: PodFacts) -> bool:
+        """Say whether this can be an earlier promise to the same pod."""
+        return self.pod == _key_of(facts) and self.owner_uid == facts.owner_uid
+
+
+# what holds have in common -> those holds, oldest first
+_Lines: TypeAlias = dict[Kind, deque[_Hold]]
 
 
 class Holds:
@@ -81,11 +102,13 @@ class Holds:
     The snapshot is taken under the lock, so that each arrival is seen once and in
     order, and a pod that was there before a hold was made cannot end it. A hold ends
 
-    - when a pod with its namespace, name or generateName, owner and resources appears,
-      the oldest one first: from then on the snapshot shows the pod itself;
+    - when a pod with its namespace, name or generateName, owner and resources appears:
+      of several holds that whose amounts, node selector and affinity are most like the
+      pod's, the oldest one first. From then on the snapshot shows the pod itself;
     - when the request that it was made for is refused after all (`release`);
     - when the same pod, by its name, or the same request is reviewed again: the new
-      hold replaces it;
+      hold replaces it. Of a pod whose name is yet to be generated, its fellows may
+      hold as much: which of these holds it replaces makes no difference;
     - after `hold_seconds`: the pod was refused elsewhere and never came.
     """
 
@@ -105,7 +128,12 @@ class Holds:
         self._holds: list[_Hold] = []  # oldest first
         self._last_sequence = 0
 
-    def decide(self, facts: PodFacts, weigh: Weigh[_Result]) -> _Result:
+    def decide(
+        self,
+        facts: PodFacts,
+        weigh: Weigh[_Result],
+        is_earlier: IsEarlier = lambda _: False,
+    ) -> _Result:
         """Let `weigh` choose on the newest snapshot, and hold what it claims.
 
         Parameters
@@ -115,6 +143,8 @@ class Holds:
         weigh : callable
             Takes a snapshot and the claims held for other pods, oldest first; returns
             what to hold, or None, and a result of its own. Called under the lock.
+        is_earlier : callable
+            Says which promise to such a pod this one replaces.
 
         Raises
         ------
@@ -124,7 +154,7 @@ class Holds:
         with self._lock:
             snapshot = self._source.current()
             self._refresh(snapshot)
-            others = [hold for hold in self._holds if not hold.is_for(facts)]
+            others = self._of_others(facts, is_earlier)
             claim, result = weigh(snapshot, tuple(hold.claim for hold in others))
             if not facts.is_dry_run:
                 if claim is not None:
@@ -133,6 +163,50 @@ class Holds:
                     others.append(_Hold(key, owner, facts.request_uid, claim, ends))
                 self._holds = others[-self._limit :]
         return result
+
+    def has(self, facts: PodFacts, is_earlier: IsEarlier) -> bool:
+        """Say whether there is an earlier promise to this pod."""
+        with self._lock:
+            return self._earlier(facts, is_earlier) is not None
+
+    def adopt(self, facts: PodFacts, is_earlier: IsEarlier) -> None:
+        """Make an earlier promise to this pod one of the present request."""
+        with self._lock:
+            earlier = self._earlier(facts, is_earlier)
+            self._holds = [
+                replace(hold, request_uid=facts.request_uid)
+                if hold is earlier
+                else hold
+                for hold in self._holds
+            ]
+
+    def end(self, facts: PodFacts, is_earlier: IsEarlier) -> None:
+        """End an earlier promise to this pod."""
+        with self._lock:
+            earlier = self._earlier(facts, is_earlier)
+            self._holds = [hold for hold in self._holds if hold is not earlier]
+
+    def _of_others(self, facts: PodFacts, is_earlier: IsEarlier) -> list[_Hold]:
+        """Return the holds of all pods but this one."""
+        others = [hold for hold in self._holds if not hold.is_for(facts)]
+        if len(others) == len(self._holds):
+            earlier = self._earlier(facts, is_earlier)
+            others = [hold for hold in others if hold is not earlier]
+        return others
+
+    def _earlier(self, facts: PodFacts, is_earlier: IsEarlier) -> _Hold | None:
+        """Return the youngest hold that may be this pod's.
+
+        A dry run has none of its own, and would see another pod's as free.
+        """
+        if facts.is_dry_run:
+            return None
+        found = (
+            hold
+            for hold in reversed(self._holds)
+            if hold.is_alike(facts) and is_earlier(hold.claim.request)
+        )
+        return next(found, None)
 
     def release(self, facts: PodFacts) -> None:
         """End the hold of this request; without one, nothing happens."""
@@ -166,20 +240,22 @@ class Holds:
         self._holds = [hold for hold in self._holds if hold.ends > now]
 
     def _end_arrived(self, arrived: Sequence[Arrival]) -> None:
-        """End the oldest hold of each pod that has arrived."""
-        waiting: dict[_PodKey, list[_Hold]] = defaultdict(list)
+        """End a hold of each pod that arrived: of those most like it, the oldest."""
+        waiting: dict[_PodKey, _Lines] = defaultdict(lambda: defaultdict(deque))
         for hold in self._holds:
-            waiting[hold.pod].append(hold)
+            waiting[hold.pod][hold.kind].append(hold)
         ended: set[int] = set()
         for arrival in arrived:
             keys = (
                 (arrival.namespace, arrival.name, False),
                 (arrival.namespace, arrival.generate_name, True),
             )
-            held = [hold for key in keys for hold in waiting.get(key, ())]
-            mine = next((hold for hold in held if hold.is_of(arrival)), None)
-            if mine is not None:
-                waiting[mine.pod].remove(mine)
+            lines = [line for key in keys for line in waiting.get(key, {}).values()]
+            first = [line[0] for line in lines if line and line[0].is_of(arrival)]
+            if first:
+                # PERF: the holds of one kind are as like, so one of each is looked at.
+                mine = max(first, key=lambda hold: (hold.likeness(arrival), -hold.ends))
+                waiting[mine.pod][mine.kind].popleft()
                 ended.add(id(mine))
         self._holds = [hold for hold in self._holds if id(hold) not in ended]
 

@@ -3,18 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any
 
 from cluster.cache import NotSyncedError, SnapshotSource
-from injector.containers import ContainerAmounts, read_containers
+from injector.containers import NOTHING, ContainerAmounts, read_containers
 from injector.facts import PodFacts
 from injector.quantities import format_quantity
 from injector.review import read_pod
 from injector.scheduling import asked
 from scoring.objects import LimitMaxima, Request
 from scoring.resources import BYTE_RESOURCES, ResourceScope, scale_of, shorten
-
-_NOTHING: Final = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ def _warnings(
             f"container {shorten(container.name)}", amounts, maxima.container
         )
     total = {
-        name: sum((_most(item, name) for item in containers), _NOTHING)
+        name: sum((_most(item, name) for item in containers), NOTHING)
         for name, _ in maxima.pod
     }
     yield from _exceeded("the pod", total, maxima.pod)
@@ -67,8 +65,8 @@ def _warnings(
 def _most(container: ContainerAmounts, resource: str) -> Fraction:
     """Return the larger of request and limit."""
     return max(
-        container.requests.get(resource, _NOTHING),
-        container.limits.get(resource, _NOTHING),
+        container.requests.get(resource, NOTHING),
+        container.limits.get(resource, NOTHING),
     )
 
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from cluster.decode import Fault
 from cluster.objects import Container, PodSpec, ResourceRequirements
 from injector.chains import Chains, profile_memory_gib, short_name
 from injector.room import CardDemand
 from injector.weighing import Plan
 from scoring.pod_request import RequestFault, container_amounts, effective_request
-from scoring.resources import is_whole_card, parse_amount
+from scoring.resources import QuantityError, is_whole_card, parse_amount
 
 # A pod that asks for one resource has a handful; more need several long chains at once.
 MAX_PLANS: Final = 256
@@ -41,6 +42,19 @@ def named_resources(spec: PodSpec) -> Iterator[str]:
         if container.resources is not None:
             yield from container.resources.limits or ()
             yield from container.resources.requests or ()
+
+
+def read_plans(
+    spec: PodSpec, chains: Chains, *, takes_shares: bool
+) -> tuple[list[Plan], list[Fault]]:
+    """Return what `build_plans` does of a pod, and what does not parse."""
+    faults: list[Fault] = []
+
+    def collect(path: str, error: QuantityError) -> None:
+        faults.append(Fault(path, str(error)))
+
+    amounts = chain_amounts(spec, chains, collect)
+    return build_plans(amounts, chains, takes_shares=takes_shares), faults
 
 
 def chain_amounts(spec: PodSpec, chains: Chains, on_fault: RequestFault) -> PodSpec:

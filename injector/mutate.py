@@ -20,6 +20,7 @@ from injector.containers import (
     read_containers,
 )
 from injector.facts import PodFacts
+from injector.filled import still_filled
 from injector.review import read_pod
 from injector.rule_clashes import DEFAULT_TRIGGER_ANNOTATION
 from injector.rules import InjectionRule, Outcome, Reason, ResourceRule, Rules
@@ -113,11 +114,11 @@ class Injector:
         if containers.faults or len(asked) != 1:
             return _not_applicable(containers, asked, by_resource, gpu_type, facts)
         work = _gpu_work(containers, asked[0])
-        writer = PodWriter(
-            pod,
-            filled_by_limit_ranger(annotations),
-            is_keeping=self.options.existing == "keep",
-        )
+        filled = filled_by_limit_ranger(annotations)
+        is_keeping = self.options.existing == "keep"
+        if is_keeping:
+            filled |= still_filled(pod["spec"]["containers"], annotations)
+        writer = PodWriter(pod, filled, is_keeping=is_keeping)
         return _inject(
             _Task(work, by_resource[work.gpu_resource], gpu_type, _pod_level(view)),
             writer,
@@ -204,6 +205,7 @@ def _inject(task: _Task, writer: PodWriter, facts: PodFacts) -> Injection:
     for rule, shares in amounts:
         warnings += _fill(containers, rule, shares, writer)
     writer.annotate(task.rule.annotations)
+    writer.note_filled()
     return Injection(
         *(
             (Outcome.INJECTED, Reason.RULE_APPLIED)

@@ -71,8 +71,9 @@ def _compare_objects(
             if key not in old
         ]
     for key, value in old.items():
-        if key in new and value != new[key]:
-            _compare(_child(path, key), value, new[key], found)
+        changed = new.get(key, value)
+        if changed is not value and changed != value:
+            _compare(_child(path, key), value, changed, found)
 
 
 def _compare_lists(

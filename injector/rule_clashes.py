@@ -5,20 +5,23 @@ must find nothing to do.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from cluster.decode import Fault
 from injector.containers import LIMIT_RANGER_ANNOTATION
 from injector.facts import MIRROR_ANNOTATION, SOURCE_ANNOTATION
+from injector.filled import FILLED_ANNOTATION
 from injector.rules import InjectionRule, RuleMap, Rules
+from scoring.demand_annotations import DemandAnnotations, DemandError
 
 DEFAULT_TRIGGER_ANNOTATION: Final = "task.bkbcs.tencent.com/gpu-type"
 # annotation -> who else writes or reads it
 _OTHERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         LIMIT_RANGER_ANNOTATION: "LimitRanger says in it what it filled in",
+        FILLED_ANNOTATION: "it says what a review has filled in",
         MIRROR_ANNOTATION: "it would make the pod a mirror pod",
         SOURCE_ANNOTATION: "it would make the pod a static pod",
     }
@@ -37,11 +40,14 @@ class RuleContext:
         Annotations that decide whether a pod is weighed for a fallback.
     falling : frozenset of str
         Resources that can fall back to another one.
+    demands : DemandAnnotations
+        By which a pod says what it wants of the cards.
     """
 
     trigger_annotation: str = DEFAULT_TRIGGER_ANNOTATION
     decisions: frozenset[str] = frozenset()
     falling: frozenset[str] = frozenset()
+    demands: DemandAnnotations = field(default_factory=DemandAnnotations)
 
     def annotation_fault(self, key: str) -> str:
         """Return why no rule may set an annotation; empty if one may."""
@@ -50,6 +56,14 @@ class RuleContext:
         if key in self.decisions:
             return "a rule must not change what fallback goes by"
         return f"a rule must not set it: {_OTHERS[key]}" if key in _OTHERS else ""
+
+    def value_fault(self, key: str, value: str) -> str:
+        """Return why pods with such an annotation would never be scheduled, if so."""
+        try:
+            self.demands.parse({key: value})
+        except DemandError as error:
+            return error.faults[0][1]
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from injector.rule_tree import Entries, NumberText, Tree
 from scoring.resources import (
     MAX_QUANTITY,
     STANDARD_RESOURCES,
+    QuantityError,
     exact_quantity,
     scale_of,
     shorten,
@@ -21,8 +22,12 @@ _DECIMAL: Final = re.compile(r"(-?)(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASC
 NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _NAME_PART: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX: Final = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
-# Not the full rule of Kubernetes: keys that it takes but we did not think of pass.
-ANNOTATION_KEY: Final = re.compile(r"\S{1,317}")
+# As Kubernetes has it, and with a tilde, which gpuinjector knows how to escape.
+ANNOTATION_KEY: Final = re.compile(
+    rf"(?:{_PREFIX}/)?[a-z0-9](?:[a-z0-9._~-]{{0,61}}[a-z0-9])?",
+    re.ASCII | re.IGNORECASE,
+)
+_HUGE_PAGES: Final = "hugepages-"
 _EXTENDED: Final = re.compile(f"{_PREFIX}/{_NAME_PART}", re.ASCII)
 
 
@@ -69,9 +74,7 @@ class FieldReader:
     def resource_name(self, value: Tree, path: str) -> str | None:
         """Read the name of a resource that can be injected."""
         if isinstance(value, str) and (
-            value in STANDARD_RESOURCES
-            or value.startswith("hugepages-")
-            or is_extended(value)
+            value in STANDARD_RESOURCES or page_size(value) or is_extended(value)
         ):
             return value
         self.fault(
@@ -114,8 +117,11 @@ class FieldReader:
 
     def check_size(self, name: str, per_gpu: Fraction, path: str) -> None:
         """Name a fault if no container could ever be given that much."""
+        page = page_size(name)
         if per_gpu * scale_of(name) > MAX_QUANTITY:
             self.fault(path, f"is more {name} than Kubernetes can count")
+        elif page and per_gpu % page:
+            self.fault(path, f"gives one GPU no whole number of {name}")
         elif name in STANDARD_RESOURCES and per_gpu * scale_of(name) < 1:
             smallest = "1m" if scale_of(name) > 1 else "1 byte"
             self.fault(path, f"gives one GPU less than {smallest} of {name}")
@@ -126,6 +132,24 @@ class FieldReader:
             return value
         self.fault(path, f"wanted the name of a namespace, got {said(value)}")
         return ""
+
+
+def page_size(name: str) -> int:
+    """Return the bytes of a page of huge pages; 0 if `name` is not of huge pages.
+
+    The API server refuses what is no multiple of it, whatever the size:
+    ``IsHugePageResourceValueDivisible`` in ``pkg/apis/core/helper/helpers.go``.
+
+    >>> page_size("hugepages-2Mi"), page_size("hugepages-large"), page_size("memory")
+    (2097152, 0, 0)
+    """
+    if not name.startswith(_HUGE_PAGES):
+        return 0
+    try:
+        size = exact_quantity(name.removeprefix(_HUGE_PAGES))
+    except QuantityError:
+        return 0
+    return size.numerator if size.denominator == 1 else 0
 
 
 def is_extended(name: str) -> bool:

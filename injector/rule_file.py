@@ -166,10 +166,13 @@ class _RuleReader:
                 self._reader.fault(
                     where, f"wanted an annotation key, got {shorten(key)}"
                 )
-            if isinstance(value, str):
-                annotations[key] = value
-            else:
+            if not isinstance(value, str):
                 self._reader.fault(where, f"wanted text, got {said(value)}")
+                continue
+            annotations[key] = value
+            fault = "" if clash else self._context.value_fault(key, value)
+            if fault:
+                self._reader.fault(where, fault)
         return MappingProxyType(annotations)
 
     def _resource(self, tree: Tree, path: str) -> ResourceRule | None:

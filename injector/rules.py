@@ -1,6 +1,6 @@
 """Injection rules, their holder, and the names of what can become of a pod."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -95,6 +95,16 @@ class Rules:
         default_factory=lambda: MappingProxyType({})
     )
     white_list: frozenset[str] = frozenset()
+
+    def entries(self) -> Iterator[tuple[str, InjectionRule]]:
+        """Yield each rule behind its path in the file."""
+        maps = {"resourceMap": self.default}
+        for namespace, types in self.by_namespace.items():
+            maps[f"namespaceResourceMap.{namespace}"] = types
+        for path, types in maps.items():
+            for gpu_type, rules in types.items():
+                for resource, rule in rules.items():
+                    yield f"{path}.{gpu_type}.{resource}", rule
 
     def of_type(self, namespace: str, gpu_type: str) -> dict[str, InjectionRule]:
         """Return GPU resource -> rule; a namespace's rule replaces the default whole.

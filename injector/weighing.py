@@ -5,7 +5,7 @@ yet laid on top in thought, oldest first.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -74,6 +74,32 @@ def pending_claims(
             found.append(pod)
     found.sort(key=lambda pod: (pod.created, pod.uid))
     return [Claim(pod.request, pod.constraints, demand=pod.demand) for pod in found]
+
+
+def without_pod(snapshot: Snapshot, namespace: str, name: str) -> Snapshot | None:
+    """Return the cluster without the pod of that name; None if it has none.
+
+    A pod can be created once none of its name is left: what a snapshot still shows of
+    one is gone, such as the last pod of a StatefulSet that comes back at once.
+    """
+    who = namespace, name
+    bound = [
+        share
+        for share in snapshot.shares.values()
+        if (share.namespace, share.name) == who
+    ]
+    pending = tuple(pod for pod in snapshot.pending if (pod.namespace, pod.name) != who)
+    if not bound and len(pending) == len(snapshot.pending):
+        return None
+    requested = snapshot.requested.copy()
+    for share in bound:
+        column = snapshot.nodes.column_of.get(share.node_name)
+        for resource, amount in share.request:
+            row = snapshot.row_of(resource)
+            if row is not None and column is not None:
+                requested[row, column] -= amount
+    requested.setflags(write=False)
+    return replace(snapshot, requested=requested, pending=pending)
 
 
 def choose_plan(

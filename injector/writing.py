@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from injector.budget import Amount
 from injector.containers import LIMITS, REQUESTS, ContainerAmounts
+from injector.filled import FILLED_ANNOTATION, Filled, note_of
 from scoring.resources import shorten
 
 OVERWRITTEN: Final = "overwritten"
@@ -44,6 +45,7 @@ class PodWriter:
         self._is_keeping = is_keeping
         self._overwritten: dict[str, str] = {}  # path -> value before
         self._replaced: dict[str, list[str]] = {}  # container -> what became of what
+        self._noted: Filled = {}
         self.is_changed = False
         self.warnings: list[str] = []
 
@@ -56,8 +58,8 @@ class PodWriter:
         text = amount.text
         if not self._is_keeping or not self._is_set(container, LIMITS, resource):
             self._note_replaced(container, resource, amount)
-            self._set(container, REQUESTS, resource, text)
-            self._set(container, LIMITS, resource, text)
+            self._fill_side(container, REQUESTS, resource, text)
+            self._fill_side(container, LIMITS, resource, text)
             return
         limit = container.limits[resource]
         if amount.value > limit:
@@ -67,7 +69,7 @@ class PodWriter:
                 f" limit {kept}"
             )
             text = kept
-        self._set(container, REQUESTS, resource, text)
+        self._fill_side(container, REQUESTS, resource, text)
 
     def mirror(self, container: ContainerAmounts, resource: str) -> None:
         """Copy a value that only one of requests and limits has to the other."""
@@ -92,6 +94,16 @@ class PodWriter:
                 self._overwritten[f"annotations[{key}]"] = before
                 self.warnings.append(f"annotation {key} was replaced")
             current[key] = value
+            self.is_changed = True
+
+    def note_filled(self) -> None:
+        """Say on the pod what was filled in, where what is set is kept."""
+        if not self._noted:
+            return
+        annotations = _child(_child(self._pod, "metadata"), "annotations")
+        note = note_of(self._noted)
+        if annotations.get(FILLED_ANNOTATION) != note:
+            annotations[FILLED_ANNOTATION] = note
             self.is_changed = True
 
     def replaced_warnings(self, gpu_type: str) -> list[str]:
@@ -140,6 +152,15 @@ class PodWriter:
         )
         change = f"{resource} {said} replaced by {amount.text}"
         self._replaced.setdefault(container.name, []).append(change)
+
+    def _fill_side(
+        self, container: ContainerAmounts, side: str, resource: str, text: str
+    ) -> None:
+        """Write one value that nobody asked for."""
+        self._set(container, side, resource, text)
+        if self._is_keeping:
+            noted = self._noted.setdefault(container.name, {})
+            noted.setdefault(side, {})[resource] = text
 
     def _set(
         self, container: ContainerAmounts, side: str, resource: str, value: Any

@@ -16,7 +16,6 @@ from scoring.snapshot import (
     Int64Array,
     Snapshot,
     build_node_index,
-    find_columns,
     read_only,
 )
 
@@ -171,16 +170,17 @@ def _one_node() -> Snapshot:
 _ONE_NODE: Final = _one_node()
 
 
-def take_candidates(
-    snapshot: Snapshot, names: Sequence[str], ask: Ask, keys: LabelKeys
+def take_columns(
+    snapshot: Snapshot, found: IndexArray, ask: Ask, keys: LabelKeys
 ) -> Candidates:
-    """Select the nodes `names` of `snapshot`, in that order.
+    """Select nodes of `snapshot`.
 
     Parameters
     ----------
     snapshot : Snapshot
-    names : sequence of str, length C
-        A name that is repeated is a candidate as often; see `has_repeats`.
+    found : index array, shape (C,)
+        Their columns, as `find_columns` returns them; -1 for a node that it lacks. One
+        that is repeated is a candidate as often.
     ask : Ask
     keys : LabelKeys
 
@@ -188,14 +188,6 @@ def take_candidates(
     -------
     Candidates
     """
-    found = find_columns(snapshot, names)
-    return take_columns(snapshot, found, ask, keys)
-
-
-def take_columns(
-    snapshot: Snapshot, found: IndexArray, ask: Ask, keys: LabelKeys
-) -> Candidates:
-    """Select the columns `found` of `snapshot`, -1 for a node that it lacks."""
     count = len(found)
     known = found >= 0
     if not snapshot.nodes.names:  # nothing to take columns from

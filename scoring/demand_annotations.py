@@ -14,6 +14,10 @@ MAX_TYPES: Final = 64
 MIN_MEMORY: Final = 2**20
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+()/ -]*", re.ASCII)
+# Characters that labels do not hold are dropped where names are compared. Within a word
+# that would make another name of it: A100 of A10+0.
+_DROPPED: Final = re.compile(r"[A-Za-z0-9._][+()/]+[A-Za-z0-9._]", re.ASCII)
+_MARKS: Final = re.compile(r"\((?:R|TM)\)", re.ASCII)
 _LINKS: Final[Mapping[str, Link]] = {"required": "required", "preferred": "preferred"}
 
 
@@ -60,16 +64,12 @@ class DemandAnnotations:
         own = (self.gpu_type, self.min_memory, self.sharing)
         return (*own, self.exclusive, self.linked, self.rule_key)
 
-    def parse(
-        self, annotations: Mapping[str, str], is_model: Callable[[str], bool]
-    ) -> Demand:
-        """Return what a pod with these annotations wants.
+    def parse(self, annotations: Mapping[str, str]) -> Demand:
+        """Return what a pod with these annotations wants, its rule key apart.
 
         Parameters
         ----------
         annotations : mapping of str to str
-        is_model : callable
-            Says whether a rule key names a model or family.
 
         Returns
         -------
@@ -96,12 +96,27 @@ class DemandAnnotations:
                     faults.append((name, f"{error}, got {shorten(annotations[name])}"))
         if faults:
             raise DemandError(faults)
-        key = annotations.get(self.rule_key, "")
-        if key and is_model(key) and not demand.types:
-            if self.is_rule_key_filter:
-                return replace(demand, types=(key.strip(),))
-            return replace(demand, preferred=(key.strip(),))
         return demand
+
+    def with_rule_key(
+        self, own: Demand, key: str, is_model: Callable[[str], bool]
+    ) -> Demand:
+        """Return what a pod wants by its own words and by its rule key.
+
+        Parameters
+        ----------
+        own : Demand
+            What `parse` returns.
+        key : str
+            Value of the annotation `rule_key`; empty for none.
+        is_model : callable
+            Says whether a rule key names a model or family.
+        """
+        if own.types or not (key and is_model(key)):
+            return own
+        if self.is_rule_key_filter:
+            return replace(own, types=(key.strip(),))
+        return replace(own, preferred=(key.strip(),))
 
 
 def is_askable(name: str) -> bool:
@@ -109,8 +124,12 @@ def is_askable(name: str) -> bool:
 
     >>> is_askable("A100-80GB"), is_askable("a,b"), is_askable("!L4")
     (True, False, False)
+    >>> is_askable("Intel(R) Arc (Pro)"), is_askable("A10+0"), is_askable("L4/0S")
+    (True, False, False)
     """
-    return bool(_NAME.fullmatch(name) and normal_name(name))
+    if not (_NAME.fullmatch(name) and normal_name(name)):
+        return False
+    return not _DROPPED.search(_MARKS.sub(" ", name))
 
 
 def _take_types(demand: Demand, text: str) -> Demand:

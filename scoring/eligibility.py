@@ -31,6 +31,8 @@ WRONG_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
 
 _REPELLING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 _NODE_NAME_FIELD: Final = "metadata.name"
+# What a term takes, or a requirement in it, beside its values: in values compared.
+REQUIREMENT_COST: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,19 @@ def eligible_columns(
     return eligible
 
 
+def node_cost(constraints: Constraints) -> int:
+    """Return about how long one node takes `eligible_columns`, in values compared.
+
+    A value takes 10 to 30 ns.
+    """
+    cost = len(constraints.tolerations)
+    for term in constraints.affinity_terms or ():
+        requirements = (*(term.expressions or ()), *(term.fields or ()))
+        cost += REQUIREMENT_COST * (1 + len(requirements))
+        cost += sum(len(item.values or ()) for item in requirements)
+    return cost
+
+
 def _remembered(
     verdicts: dict[tuple[Taint, ...], bool],
     taints: tuple[Taint, ...],
@@ -192,7 +207,7 @@ def _holds(requirement: SelectorRequirement, label: str | None) -> bool:
     values = requirement.values or ()
     match requirement.operator:
         case "In":
-            return label in values
+            return label is not None and label in values
         case "NotIn":
             return bool(values) and label not in values
         case "Exists":

@@ -153,7 +153,7 @@ def _bounded(digits: str, power: int) -> Fraction:
 
 
 @lru_cache(maxsize=16384)
-def parse_quantity(text: str, *, scale: int = 1) -> int:
+def parse_quantity(text: str, scale: int = 1) -> int:
     """Return `text` times `scale`, rounded up to a whole base unit.
 
     Raises `QuantityError`. Values are capped at 2^63 - 1 as Kubernetes caps them.
@@ -186,12 +186,13 @@ def parse_amount(resource: str, value: object) -> int:
     >>> parse_amount("cpu", "1500m"), parse_amount("nvidia.com/gpu", 2)
     (1500, 2)
     """
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if isinstance(value, str):
+        return parse_quantity(value, scale_of(resource))
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise QuantityError(shorten(value), "neither text nor a number")
     if isinstance(value, int):  # Python refuses to print a very long one
         value = max(-MAX_QUANTITY, min(value, MAX_QUANTITY))
-    text = value if isinstance(value, str) else repr(value)
-    return parse_quantity(text, scale=scale_of(resource))
+    return parse_quantity(repr(value), scale_of(resource))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from extender.deadline import DeadlineError
 from extender.disagreements import Disagreements
 from extender.http import (
     FilterResource,
+    MalformedHandler,
     PrioritizeResource,
     VerbParts,
-    reject_malformed,
     reject_unsynced,
 )
 from extender.memo import Memo
@@ -23,13 +23,13 @@ from extender.preempt_http import PreemptResource
 from extender.question import VerbOptions
 from extender.self_filter import filter_ourselves
 from extender.wire import WireError
-from injector.http import MutateResource, is_under_review
-from injector.http import reject_malformed as reject_malformed_review
+from injector.http import MutateResource, is_under_review, reject_malformed
 from injector.review import ReviewError
 from service.cluster_link import ClusterLink
 from service.cluster_page import ClusterResource
-from service.explain_page import EXPLAIN_PATH, ExplainResource
+from service.explain_page import ExplainResource
 from service.frame import (
+    EXPLAIN_PATH,
     FILTER_PATH,
     MUTATE_PATH,
     PREEMPT_PATH,
@@ -114,8 +114,8 @@ def create_app(
     app = falcon.App()
     app.add_middleware(RequestFrame(metrics, health, parts.deadline_seconds))
     app.add_error_handler(Exception, LastHandler(webhook))
-    app.add_error_handler(WireError, reject_malformed)
-    app.add_error_handler(ReviewError, reject_malformed_review)
+    app.add_error_handler(WireError, MalformedHandler(parts.answered))
+    app.add_error_handler(ReviewError, reject_malformed)
     app.add_error_handler(NotSyncedError, reject_unsynced)
     verbs = VerbParts(
         cell,

@@ -4,8 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from cluster.demands import DemandReader
 from cluster.dump import load_dump
+from injector.demand_check import list_unknown_types
+from injector.rule_clashes import RuleContext
 from injector.rule_file import load_rules
+from scoring.card_reader import CardReader
 from service.certificates import check_pair, make_context
 from service.runtime import build_records
 from service.settings import Settings, SettingsError, read_settings
@@ -31,6 +35,27 @@ def find_faults(config: Path) -> list[str]:
     return messages
 
 
+def find_warnings(config: Path) -> list[str]:
+    """Return what is no fault of a configuration without faults, and still looks wrong.
+
+    Parameters
+    ----------
+    config : Path
+        One in which `find_faults` finds none.
+    """
+    settings = read_settings(config)
+    rules_file = settings.injection.rules_file
+    if rules_file is None:
+        return []
+    rules = load_rules(config.resolve().parent / rules_file, _rule_context(settings))
+    cards = CardReader(settings.gpu_types.rules())
+    return list_unknown_types(rules, DemandReader(settings.demands(), cards))
+
+
+def _rule_context(settings: Settings) -> RuleContext:
+    return build_rule_context(settings.injection, settings.fallback, settings.demands())
+
+
 def _checks(settings: Settings, folder: Path) -> list[Callable[[], object]]:
     """Return what reads each file that the settings name."""
     checks: list[Callable[[], object]] = []
@@ -42,8 +67,7 @@ def _checks(settings: Settings, folder: Path) -> list[Callable[[], object]]:
     injection, webhook = settings.injection, settings.webhook
     if injection.rules_file is not None:
         path = folder / injection.rules_file
-        context = build_rule_context(injection, settings.fallback, settings.demands())
-        checks.append(partial(load_rules, path, context))
+        checks.append(partial(load_rules, path, _rule_context(settings)))
     client_ca = None
     if webhook.client_ca_file is not None:
         client_ca = folder / webhook.client_ca_file

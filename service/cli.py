@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from service.checks import find_faults
+from service.checks import find_faults, find_warnings
 from service.examples import example_calls
 from service.explain_command import ExplainOptions, explain_pods
 from service.inject_command import InjectOptions, inject_pods
@@ -205,6 +205,8 @@ def check_config(config: Path) -> int:
     if messages:
         sys.stderr.write("\n".join(messages) + "\n")
         return EXIT_FAULTY_INPUT
+    for warning in find_warnings(config):
+        sys.stderr.write(f"Warning: {warning}\n")
     sys.stdout.write(f"{config.name}: no faults\n")
     return 0
 

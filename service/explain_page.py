@@ -20,7 +20,6 @@ from extender.wire import WireError
 from scoring.snapshot import Snapshot
 from service.queries import refuse_unknown_parameters, unknown_node
 
-EXPLAIN_PATH: Final = "/explain"
 DEFAULT_LIMIT: Final = 500
 # Writing a row takes about 0.1 ms, in which no verb computes.
 MAX_LIMIT: Final = 1000
@@ -117,5 +116,7 @@ class ExplainResource:
         last_answers = self._answered.of(subject.ask.uid)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
-            build_page(explanation, page, last_answers, self._age_seconds())
+            build_page(
+                explanation, page, last_answers, self._age_seconds(), deadline=deadline
+            )
         )

@@ -11,18 +11,29 @@ GAP = "  "
 
 def render(page: ExplanationPage) -> str:
     """Return an explanation as lines of text."""
-    return "\n".join([_heading(page), "", *_table(page), "", *_outcome(page), ""])
+    lines = [*_heading(page), "", *_table(page), "", *_outcome(page), ""]
+    return "\n".join(map(_printable, lines))
 
 
-def _heading(page: ExplanationPage) -> str:
+def _printable(line: str) -> str:
+    """Return a line without what a terminal would obey, which any file may contain."""
+    if line.isprintable():
+        return line
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in line
+    )
+
+
+def _heading(page: ExplanationPage) -> Iterator[str]:
     pod, settings = page.pod, page.settings
     asked = ", ".join(
         f"{show_amount(name, amount)} {name}"
         for name, amount in pod.request.items()
         if name != PODS
     )
-    return (
-        f"{pod.namespace}/{pod.name or '(no name)'} asks {asked or 'nothing'}\n"
+    yield f"{pod.namespace}/{pod.name or '(no name)'} asks {asked or 'nothing'}"
+    yield (
         f"{page.snapshot.node_count} nodes, counts: {settings.counts}, profile"
         f" {settings.profile}, {settings.normalize}, scores up to {settings.max_score}"
     )

@@ -17,6 +17,7 @@ FILTER_PATH: Final = "/scheduler/filter"
 PRIORITIZE_PATH: Final = "/scheduler/prioritize"
 PREEMPT_PATH: Final = "/scheduler/preempt"
 MUTATE_PATH: Final = "/mutate"
+EXPLAIN_PATH: Final = "/explain"
 # path -> label of the metrics
 VERB_OF_PATH: Final = {
     FILTER_PATH: "filter",
@@ -29,12 +30,15 @@ FACE_OF_PATH: Final = {
     FILTER_PATH: "extender",
     PRIORITIZE_PATH: "extender",
     PREEMPT_PATH: "extender",
-    "/explain": "extender",
+    EXPLAIN_PATH: "extender",
     MUTATE_PATH: "webhook",
     "/cluster": "cluster",
 }
 # Two objects of 3 MiB, etcd's and the API server's limit, and some room.
 MAX_REVIEW_BYTES: Final = 7 * 2**20
+# Paths that take one object of the API server or two. Larger bodies are read into trees
+# for seconds, in which no verb computes.
+_OBJECT_PATHS: Final = frozenset({MUTATE_PATH, EXPLAIN_PATH})
 
 
 class RequestFrame:
@@ -75,7 +79,7 @@ class RequestFrame:
             req.context.deadline = Deadline(arrived + limit)
         given = req.env.get("HTTP_X_REQUEST_ID")
         REQUEST_ID.set(given or f"{self._start}-{next(self._numbers)}")
-        if req.path == MUTATE_PATH and (req.content_length or 0) > MAX_REVIEW_BYTES:
+        if (req.content_length or 0) > MAX_REVIEW_BYTES and req.path in _OBJECT_PATHS:
             raise falcon.HTTPContentTooLarge
 
     def process_response(

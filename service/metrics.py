@@ -3,7 +3,7 @@
 Labels have few, known values; their children are made once and kept.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import falcon
@@ -121,6 +121,11 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
+        self._holds = prometheus_client.Gauge(
+            "gpu_extender_webhook_holds",
+            "Admitted pods whose chain was weighed and that are not seen yet.",
+            registry=self.registry,
+        )
         refused = prometheus_client.Counter(
             "gpu_extender_requests_refused",
             "Requests answered 503 at once: the face works on as many as it may.",
@@ -220,6 +225,10 @@ class Metrics:
     def observe_fallback(self, outcome: str) -> None:
         """Count one pod that the fallback step has seen."""
         self._fallbacks.labels(outcome).inc()
+
+    def read_holds(self, count: Callable[[], int]) -> None:
+        """Have `count` say how many holds there are whenever somebody reads."""
+        self._holds.set_function(count)
 
     def reloaded(self, name: str, *, is_ok: bool) -> None:
         """Say whether the newest contents of the watched file `name` are in use."""

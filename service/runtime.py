@@ -150,6 +150,7 @@ class Runtime:
             CacheCollector(self.cell, self.ages, self._ledger.counts)
         )
         self._webhook = Webhook(self.cell, settings, self.metrics, self._folder)
+        self.metrics.read_holds(self._webhook.holds.count)
         self._certificate = load_certificate(
             settings, self._folder, self.metrics.reloaded
         )
@@ -232,12 +233,15 @@ class Runtime:
                 "settings changed that need a restart", extra={"fields": {"keys": kept}}
             )
         cards = self.live.verb_options.builder.cards
-        if in_use.gpu_types != old.gpu_types:
+        has_new_cards = in_use.gpu_types != old.gpu_types
+        if has_new_cards:
             rules = in_use.gpu_types.rules()
             cards.use(rules)
             self._webhook.use_cards(rules)
-            self._writer.submit(CardsChanged(cards.read))
         self.live = Live(in_use, build_verb_options(in_use, cards))
+        if has_new_cards:
+            demands = self.live.verb_options.builder.demands
+            self._writer.submit(CardsChanged(cards.read, demands.reread))
 
     def _dump_paths(self) -> tuple[Path, ...]:
         return tuple(self._folder / name for name in self.live.settings.cluster.files)

@@ -123,7 +123,8 @@ def read_settings(path: Path) -> Settings:
         settings = Settings.model_validate_json(text)
     except pydantic.ValidationError as error:
         faults = [_describe(item) for item in error.errors(include_url=False)]
-        faults += [str(fault) for fault in find_chain_faults(_chains_of(tree))]
+        chains, scope = _chains_of(tree), _scope_of(tree)
+        faults += [str(fault) for fault in find_chain_faults(chains, scope=scope)]
         faults += find_name_clashes(tree, _defaults())
         raise SettingsError(path, faults) from error
     chain_faults = find_chain_faults(settings.fallback.chains, scope=settings.scope())
@@ -155,6 +156,18 @@ def _chains_of(tree: Any) -> list[list[str]]:
         for chain in (chains if isinstance(chains, list) else [])
         if isinstance(chain, list) and all(isinstance(name, str) for name in chain)
     ]
+
+
+def _scope_of(tree: Any) -> ResourceScope | None:
+    """Return which resources a faulty file looks at; None if it is faulty in that."""
+    known = tree if isinstance(tree, dict) else {}
+    own = {
+        key: known[key] for key in ("gpuResources", "managedPrefixes") if key in known
+    }
+    try:
+        return Settings.model_validate_json(json.dumps(own, default=str)).scope()
+    except pydantic.ValidationError:
+        return None
 
 
 def _describe(item: Mapping[str, Any]) -> str:

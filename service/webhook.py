@@ -10,7 +10,7 @@ from injector.capacity import CapacityCheck
 from injector.chains import Chains
 from injector.demand_check import DemandCheck
 from injector.facts import PodStep
-from injector.fallback import Fallback, FallbackAnnotations, FallbackOptions
+from injector.fallback import Fallback, FallbackOptions
 from injector.holds import Holds
 from injector.http import MutateResource
 from injector.limit_check import LimitCheck
@@ -19,6 +19,7 @@ from injector.rule_clashes import RuleContext
 from injector.rule_file import load_rules
 from injector.rules import RuleBook, Rules
 from injector.scheduling import SchedulerStep, TolerationStep
+from injector.weighed import FallbackAnnotations
 from scoring.card_reader import CardReader, CardRules
 from scoring.demand_annotations import DemandAnnotations
 from scoring.resources import ResourceScope
@@ -60,8 +61,9 @@ class Webhook:
         self._context = build_rule_context(
             injection, fallback, self._demands.annotations
         )
+        self.holds = Holds(source, hold_seconds=fallback.hold_seconds)
         self._fallback = Fallback(
-            Holds(source, hold_seconds=fallback.hold_seconds),
+            self.holds,
             build_fallback_options(fallback, self._demands, self._known_cards),
         )
         injector = Injector(
@@ -79,9 +81,9 @@ class Webhook:
             AdmissionOptions(
                 steps=self._build_steps(scope),
                 checks=(
-                    CapacityCheck(source, scope),
+                    CapacityCheck(source, scope, self._demands),
                     LimitCheck(source, scope),
-                    DemandCheck(self._demands, scope),
+                    DemandCheck(self._demands, scope, source),
                 ),
                 is_fail_open=injection.failure_policy == "Ignore",
             ),
@@ -138,6 +140,7 @@ def build_rule_context(
         injection.trigger_annotation,
         frozenset(decisions),
         frozenset(name for chain in fallback.chains for name in chain[:-1]),
+        demands,
     )
 
 

@@ -14,8 +14,9 @@ from cluster.decode import RecordBuilder, convert_with_faults
 from cluster.fault_signals import FaultSignals
 from cluster.ledger import Ledger
 from cluster.objects import Node, NodeRecord, Pod, PodRecord
+from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
 from scoring.resources import ResourceScope
-from scoring.snapshot import Snapshot
+from scoring.snapshot import Snapshot, find_columns
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -259,3 +260,11 @@ def make_snapshot(
         label_keys=label_keys,
         builder=builder,
     ).build()
+
+
+def take_candidates(
+    snapshot: Snapshot, names: Sequence[str], ask: Ask, keys: LabelKeys | None = None
+) -> Candidates:
+    """Return the nodes of these names, as the verbs take them."""
+    columns = find_columns(snapshot, names)
+    return take_columns(snapshot, columns, ask, keys or LabelKeys())

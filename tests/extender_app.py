@@ -19,6 +19,7 @@ from tests.builders import make_snapshot
 
 FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
+PREEMPT: Final = "/scheduler/preempt"
 
 
 def make_settings(tree: Mapping[str, Any] | None = None) -> Settings:

@@ -8,16 +8,14 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
-from bench.clusters import MODELS, ZONES, node_names
+from bench.clusters import GPUS_PER_NODE, gpu_labels, node_names
 from bench.processes import BenchError
 from tests.e2e.harness.builders import JsonObject, make_node, make_pod
 from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.process import ManagedProcess
 from tests.e2e.harness.reaper import Reaper
-
-GPUS_PER_NODE: Final = 8
 
 
 class Stage:
@@ -88,18 +86,7 @@ def check_bound(plane: ControlPlane, least: int) -> None:
 
 def _node(number: int, name: str) -> JsonObject:
     """Return a node with eight free GPUs, that can take eight pods."""
-    accelerator, product, is_linked = MODELS[number % len(MODELS)]
-    labels = {
-        "kubernetes.io/arch": "amd64",
-        "kubernetes.io/os": "linux",
-        "topology.kubernetes.io/zone": ZONES[number % len(ZONES)],
-        "nvidia.com/gpu.present": "true",
-        "nvidia.com/gpu.count": str(GPUS_PER_NODE),
-        "nvidia.com/gpu.product": product,
-        "accelerator": accelerator,
-    }
-    if is_linked:
-        labels["gpu-interconnect"] = "nvlink"
+    labels = gpu_labels(number)
     return make_node(name, gpus=GPUS_PER_NODE, cpu="96", memory="1Ti", labels=labels)
 
 

@@ -201,6 +201,8 @@ def test_an_answer_that_nobody_reads_ends_at_its_deadline(
 ) -> None:
     body = b"x" * (6 * 2**20)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    # The request's own deadline must not be what ends the answer.
+    monkeypatch.setattr(limits, "REQUEST_SECONDS", 3600.0)
     with listener.open_tls() as client:
         client.sendall(head % len(body) + body[:-1])
         wait_until(lambda: not listener.server.is_idle, "it is being read")

@@ -239,6 +239,37 @@ def test_a_body_beyond_64_mebibytes_is_refused(
     assert service.get("/healthz").status == 200
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        pytest.param(f"POST {FILTER}", b"400", id="there is no body"),
+        pytest.param(
+            f"POST {FILTER}\nContent-Length: 0", b"400", id="the body is empty"
+        ),
+        pytest.param(
+            f"POST {FILTER}\nContent-Length: 67108865", b"413", id="it is too large"
+        ),
+        pytest.param(
+            f"POST {FILTER}\nContent-Length: -1", b"400", id="its length is no number"
+        ),
+        pytest.param("GET /healthz", b"200", id="none is wanted"),
+    ],
+)
+def test_a_client_that_asks_before_it_sends_a_body_is_answered_at_once(
+    service: ServiceProcess, head: str, status: bytes
+) -> None:
+    line, _, header = head.partition("\n")
+    headers = ["Host: x", "Connection: close", "Expect: 100-continue", header]
+    lines = [f"{line} HTTP/1.1", *filter(None, headers), "", ""]
+    received = b""
+    with socket.create_connection(("127.0.0.1", service.port), 10) as client:
+        client.sendall("\r\n".join(lines).encode())
+        while data := client.recv(65_536):
+            received += data
+
+    assert received.startswith(b"HTTP/1.1 " + status + b" ")
+
+
 def test_answers_have_no_byte_too_many(service: ServiceProcess) -> None:
     head = f"POST {FILTER} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(QUESTION)}\r\n"
     call = head.encode() + b"\r\n" + QUESTION

@@ -11,6 +11,7 @@ from tests.builders import Tree, make_node, make_pod
 from tests.service_process import ServiceProcess, wait_until
 
 TYPE: Final = "gpu-extender.io/gpu-type"
+RULE_KEY: Final = "task.bkbcs.tencent.com/gpu-type"
 
 
 def node_of(name: str, type_: str) -> Tree:
@@ -26,6 +27,14 @@ def takers(service: ServiceProcess, type_: str) -> list[str]:
     return names
 
 
+def explained(service: ServiceProcess, pod: str) -> dict[str, float]:
+    """Return the term typeMatch of each node, for a pod of the cluster."""
+    answer = service.get(f"/explain?namespace=default&pod={pod}").json()
+    return {
+        node["name"]: node["terms"]["typeMatch"] for node in answer.get("nodes", ())
+    }
+
+
 def test_models_are_reloaded_and_apply_to_the_nodes_that_are_there(
     folder: Path, service: ServiceProcess
 ) -> None:
@@ -39,6 +48,21 @@ def test_models_are_reloaded_and_apply_to_the_nodes_that_are_there(
 
     wait_until(lambda: takers(service, "H100") == ["a"], "the new name is in use")
     assert not service.logs("settings changed that need a restart")
+
+
+def test_pods_that_are_there_want_what_their_rule_key_means_now(
+    folder: Path, service: ServiceProcess
+) -> None:
+    pod = make_pod(gpus=1, annotations={RULE_KEY: "Acme-1"})
+    write_dump(folder / "dump.json", node_of("a", "Acme-1"), node_of("b", "L4"), pod)
+    wait_until(lambda: explained(service, "pod-1") == {"a": 50, "b": 50}, "the dump")
+
+    models = {"Acme-1": {"memory": "24Gi"}}
+    service.config.write_text(json.dumps(file_config(gpuTypes={"models": models})))
+
+    wait_until(
+        lambda: explained(service, "pod-1") == {"a": 100, "b": 0}, "the new model"
+    )
 
 
 def test_a_name_of_two_models_keeps_the_last_good_table(

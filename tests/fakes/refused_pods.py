@@ -4,20 +4,29 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from cluster.changes import (
+    CardsChanged,
     DeviceClassesListed,
     NodeGone,
     NodeSeen,
     PodGone,
     PodSeen,
 )
+from cluster.decode import RecordBuilder
 from cluster.ledger import Ledger
-from extender.question import VerbOptions
-from extender.subject import ask_of_record
+from extender.question import VerbOptions, ask_of_record
 from extender.wakeup import WakeUps
 from scoring.candidates import Ask
+from scoring.card_reader import CardRules
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
-from tests.builders import make_ledger, make_node_record, make_pod, make_pod_record
+from tests.builders import (
+    BUILDER,
+    make_ledger,
+    make_node,
+    make_node_record,
+    make_pod,
+    make_pod_record,
+)
 from tests.extender_app import make_settings
 
 Tree: TypeAlias = dict[str, Any]
@@ -33,6 +42,14 @@ UNSCHEDULABLE: Final = {
     ]
 }
 
+POD: Final = make_pod(gpus=1)
+
+
+def make_busy(name: str = "node-1", **more: Any) -> Tree:
+    """Return a node whose GPUs are being changed."""
+    labels = {"nvidia.com/mig.config.state": "pending"}
+    return make_node(name=name, gpus=4, labels=labels, **more)
+
 
 class RefusedPods:
     """A cluster in which pods are refused and woken.
@@ -45,7 +62,8 @@ class RefusedPods:
         When each pod was woken, by name.
     """
 
-    def __init__(self, *objects: Tree) -> None:
+    def __init__(self, *objects: Tree, builder: RecordBuilder = BUILDER) -> None:
+        self._builder = builder
         self.now = 0.0
         self.woken: list[tuple[float, str]] = []
         self.wake_ups = WakeUps()
@@ -59,9 +77,11 @@ class RefusedPods:
         """Create or change nodes and pods."""
         for tree in objects:
             if tree["kind"] == "Node":
-                self._ledger.apply(NodeSeen(make_node_record(tree)))
+                self._ledger.apply(
+                    NodeSeen(make_node_record(tree, builder=self._builder))
+                )
             else:
-                record = make_pod_record(tree)
+                record = make_pod_record(tree, builder=self._builder)
                 self._names[record.uid] = record.name
                 self._ledger.apply(PodSeen(record))
         self.publish()
@@ -99,12 +119,20 @@ class RefusedPods:
 
     def ask_of(self, tree: Tree, nominated_node: str = "") -> Ask:
         """Return what a pod asks."""
-        ask = ask_of_record(make_pod_record(tree), self.options)
+        record = make_pod_record(tree, builder=self._builder)
+        ask = ask_of_record(record, self.options)
         return replace(ask, nominated_node=nominated_node)
 
-    def use_new_settings(self) -> None:
-        """Put equal settings in the place of the present ones, as a reload does."""
-        self.options = build_verb_options(make_settings())
+    def use_settings(self, **settings: Any) -> None:
+        """Put other settings in the place of the present ones, as a reload does."""
+        self.options = build_verb_options(make_settings(settings))
+
+    def use_cards(self, rules: CardRules) -> None:
+        """Tell cards by other rules, as a reload does."""
+        self._builder.cards.use(rules)
+        demands = self._builder.demands
+        self._ledger.apply(CardsChanged(self._builder.cards.read, demands.reread))
+        self.publish()
 
     def _answer(
         self, tree: Tree, generation: int | None, offered: int, *, is_empty: bool

@@ -3,6 +3,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.demands import DemandReader
 from scoring.card_reader import DEFAULT_MEMORY_LABELS, DEFAULT_TYPE_LABELS, CardReader
 from scoring.demand import Demand
 from scoring.demand_annotations import DemandAnnotations, DemandError
@@ -48,7 +49,7 @@ labels = st.dictionaries(
 @given(annotations)
 def test_annotations_are_read_or_named(annotations: dict[str, str]) -> None:
     try:
-        demand = NAMES.parse(annotations, READER.knows)
+        demand = DemandReader(NAMES).read(annotations)
     except DemandError as error:
         names = [name for name, _ in error.faults]
         assert names
@@ -56,7 +57,7 @@ def test_annotations_are_read_or_named(annotations: dict[str, str]) -> None:
     else:
         assert demand.is_readable
         assert all(normal_name(name) for name in demand.types + demand.excluded)
-        assert hash(demand) == hash(NAMES.parse(annotations, READER.knows))
+        assert hash(demand) == hash(DemandReader(NAMES).read(annotations))
 
 
 @given(labels, st.integers(0, 16))

@@ -6,9 +6,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scoring.candidates import Ask, LabelKeys, primary_resource, take_candidates
+from scoring.candidates import Ask, primary_resource
 from scoring.feasibility import Verdict, counted_as_full, judge, shown_verdict
-from tests.builders import GPU, SCOPE, Tree, make_node, make_pod, make_snapshot
+from tests.builders import (
+    GPU,
+    SCOPE,
+    Tree,
+    make_node,
+    make_pod,
+    make_snapshot,
+    take_candidates,
+)
 
 MIG = "nvidia.com/mig-1g.10gb"
 RESOURCES = (GPU, MIG)
@@ -159,7 +167,7 @@ def test_verdicts_are_those_of_one_node_after_the_other(case: Case) -> None:
     snapshot = make_snapshot(
         nodes=case.nodes, pods=case.pods, device_class_resources=case.claimed
     )
-    candidates = take_candidates(snapshot, case.names, case.ask, LabelKeys())
+    candidates = take_candidates(snapshot, case.names, case.ask)
 
     feasibility = judge(candidates, case.ask, is_enforcing=case.is_enforcing)
 
@@ -181,7 +189,7 @@ def test_a_node_that_is_short_is_counted_as_full_and_no_other(case: Case) -> Non
     snapshot = make_snapshot(
         nodes=case.nodes, pods=case.pods, device_class_resources=case.claimed
     )
-    candidates = take_candidates(snapshot, case.names, case.ask, LabelKeys())
+    candidates = take_candidates(snapshot, case.names, case.ask)
     before = candidates.requested.tolist()
 
     full = counted_as_full(candidates, case.ask)

@@ -12,6 +12,7 @@ import jsonpatch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from injector.filled import FILLED_ANNOTATION
 from injector.patch import json_patch
 from injector.quantities import exact_amount, format_quantity, split_by_gpus
 from scoring.resources import exact_quantity
@@ -185,6 +186,7 @@ def test_all_else_survives(pod: dict[str, Any], webhook: Any) -> None:
 
     for tree in (before, after):
         tree["metadata"]["annotations"].pop("x/y", None)
+        tree["metadata"]["annotations"].pop(FILLED_ANNOTATION, None)
         for item in tree["spec"]["containers"]:
             if gpus_of(item) or not item.get("resources"):
                 for side in ("requests", "limits"):
@@ -196,6 +198,24 @@ def test_all_else_survives(pod: dict[str, Any], webhook: Any) -> None:
             if not item.get("resources"):
                 item.pop("resources", None)
     assert after == before
+
+
+@given(pods(), st.sampled_from([OVERWRITING, KEEPING]))
+def test_a_container_that_comes_between_two_reviews_might_have_been_there(
+    pod: dict[str, Any], webhook: Any
+) -> None:
+    logger = container("logger", {"requests": {"cpu": "100m", "memory": "1Mi"}})
+    first = webhook.send(pod)
+    pod["spec"]["containers"].append(logger)
+    once = webhook.send(pod)
+    if not first.is_allowed:
+        return
+    first.pod["spec"]["containers"].append(logger)
+
+    twice = webhook.send(first.pod)
+
+    assert twice.is_allowed == once.is_allowed
+    assert twice.pod == once.pod or not once.is_allowed
 
 
 @given(pods())

@@ -7,11 +7,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scoring.candidates import Ask, LabelKeys, take_candidates
+from scoring.candidates import Ask, LabelKeys
 from scoring.normalization import Scale, normalize
 from scoring.policy import classic, score_terms
 from scoring.strategies import ScoreOptions
-from tests.builders import GPU, make_node, make_pod, make_snapshot
+from tests.builders import GPU, make_node, make_pod, make_snapshot, take_candidates
 
 TYPES = ("", "v100", "a100", "t4")
 COMPATIBLE = {"v100": {"a100"}, "a100": {"v100"}}

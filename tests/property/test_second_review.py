@@ -12,7 +12,7 @@ from cluster.demands import DemandReader
 from injector.admission import AdmissionOptions
 from injector.affinity import AffinityStep, KnownCards
 from injector.chains import Chains
-from injector.fallback import Fallback, FallbackAnnotations, FallbackOptions
+from injector.fallback import Fallback, FallbackOptions
 from injector.holds import Holds
 from injector.http import MutateResource
 from injector.mutate import ExistingMode, Injector, InjectorOptions
@@ -20,6 +20,7 @@ from injector.review import decode_review
 from injector.rule_clashes import RuleContext
 from injector.rule_file import RulesError, parse_rules
 from injector.scheduling import SchedulerStep, TolerationStep
+from injector.weighed import FallbackAnnotations
 from scoring.card_reader import CardRules
 from scoring.demand_annotations import DemandAnnotations
 from scoring.gpu_data import default_table

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.takers import MAX_COST
 from tests.builders import make_node, make_pod
 from tests.fakes.refused_pods import RefusedPods
 
@@ -60,6 +62,17 @@ LIVES: Final = st.lists(
 )
 
 
+def refusable(size: int) -> dict[str, Any]:
+    """Return a pod that may go to any node, in many words."""
+    terms = [
+        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
+    ]
+    required = {"nodeSelectorTerms": terms}
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    spec = {"affinity": {"nodeAffinity": affinity}}
+    return make_pod(name=str(size), gpus=size, spec=spec)
+
+
 class Reference:
     """The same cluster, kept in the plainest way."""
 
@@ -68,7 +81,7 @@ class Reference:
         self.states = dict(states)
         self.pods = RefusedPods(
             *trees,
-            *(make_pod(name=str(size), gpus=size) for size in SIZES),
+            *map(refusable, SIZES),
             *(state.holder(name) for name, state in states.items()),
         )
         self.first = self.pods.snapshot.generation
@@ -78,7 +91,7 @@ class Reference:
 
     def do(self, what: str, argument: Any, more: Any) -> None:
         """Take one step."""
-        pod = make_pod(name=str(argument), gpus=argument) if what != "set" else {}
+        pod = refusable(argument) if what != "set" else {}
         match what:
             case "set":
                 self.pods.put(more.tree(argument))
@@ -110,8 +123,28 @@ class Reference:
                 yield name
 
 
-@given(st.fixed_dictionaries(dict.fromkeys(NODES, NODE_STATES)), LIVES)
+@pytest.mark.parametrize(
+    "max_cost",
+    [
+        pytest.param(MAX_COST, id="all nodes at a time"),
+        pytest.param(1, id="one node at a time"),
+    ],
+)
+@given(
+    states=st.fixed_dictionaries(dict.fromkeys(NODES, NODE_STATES)),
+    life=LIVES,
+)
 def test_exactly_the_pods_that_a_changed_node_would_take_are_woken(
+    states: dict[str, NodeState],
+    life: list[tuple[tuple[str, Any, Any], float]],
+    max_cost: int,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("extender.takers.MAX_COST", max_cost)
+        check(states, life)
+
+
+def check(
     states: dict[str, NodeState], life: list[tuple[tuple[str, Any, Any], float]]
 ) -> None:
     reference = Reference(states)

@@ -57,10 +57,11 @@ def send(
 ) -> Answered:
     """Have a pod reviewed, twice."""
     demands = demands or DemandReader()
-    known = KnownCards(cell or make_cell(), RULES)
+    cell = cell or make_cell()
+    known = KnownCards(cell, RULES)
     options = AdmissionOptions(
         steps=(AffinityStep(known, demands, SCOPE),),
-        checks=(DemandCheck(demands, SCOPE),),
+        checks=(DemandCheck(demands, SCOPE, cell),),
     )
     return make_webhook(options=options).send(pod)
 

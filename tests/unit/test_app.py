@@ -71,6 +71,14 @@ def test_a_review_is_refused_by_its_length_alone(app: ExtenderApp) -> None:
     assert count(app, "mutate", "bad_request") == 1
 
 
+def test_a_pod_to_explain_is_refused_by_its_length_alone(app: ExtenderApp) -> None:
+    answer = app.client.simulate_post(
+        "/explain", headers={"Content-Length": str(7 * 2**20 + 1)}
+    )
+
+    assert answer.status_code == 413
+
+
 def test_a_review_that_is_none_is_a_bad_request(app: ExtenderApp) -> None:
     answer = app.client.simulate_post(MUTATE_PATH, body=b"{}")
 

@@ -5,11 +5,17 @@ from scoring.candidates import (
     Ask,
     LabelKeys,
     primary_resource,
-    take_candidates,
 )
 from scoring.objects import Request
 from scoring.snapshot import find_columns, has_repeats
-from tests.builders import GPU, SCOPE, make_node, make_pod, make_snapshot
+from tests.builders import (
+    GPU,
+    SCOPE,
+    make_node,
+    make_pod,
+    make_snapshot,
+    take_candidates,
+)
 
 MIG = "nvidia.com/mig-1g.10gb"
 KEYS = LabelKeys()

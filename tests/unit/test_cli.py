@@ -31,6 +31,25 @@ def test_a_sound_configuration_has_no_faults(
     assert capsys.readouterr() == ("config.yaml: no faults\n", "")
 
 
+def test_a_type_in_a_rule_that_nobody_knows_is_a_warning(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "gpu-extender.io/gpu-type"
+    rule = {"annotations": {key: "H100 A100"}}
+    rules = {"namespaceResourceMap": {"ml": {"large": {"nvidia.com/gpu": rule}}}}
+    (config.parent / "rules.json").write_text(json.dumps(rules))
+    config.write_text(config.read_text() + "injection: {rulesFile: rules.json}\n")
+
+    status = main(["check-config", str(config)])
+
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (0, "config.yaml: no faults\n")
+    assert printed.err.startswith(
+        f"Warning: namespaceResourceMap.ml.large.nvidia.com/gpu: annotation {key}:"
+        " 'H100 A100' is no known GPU model or family: "
+    )
+
+
 def test_all_faults_of_a_configuration_are_printed(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

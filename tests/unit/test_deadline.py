@@ -1,11 +1,17 @@
 import json
 
+import falcon
+import falcon.testing
 import pytest
 
 from extender.deadline import NO_DEADLINE, Deadline, DeadlineError
+from extender.preempt_http import PreemptResource
+from scoring.feasibility import Feasibility
+from scoring.snapshot import Snapshot
 from service.closing import ARRIVED_KEY
-from tests.builders import make_node, make_pod
-from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp
+from service.runtime import build_verb_options
+from tests.builders import make_node, make_pod, make_snapshot
+from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp, make_settings
 
 
 class Clock:
@@ -75,6 +81,38 @@ def test_a_call_that_has_waited_too_long_is_an_error_with_nothing_in_it(
         == 1
     )
     assert app.ask(path, make_pod(gpus=1), ["a"])
+
+
+def test_a_preempt_call_that_takes_too_long_is_not_answered() -> None:
+    clock = Clock()
+    answered: list[Feasibility] = []
+
+    class Slow:
+        """A source whose snapshot takes two seconds to judge on."""
+
+        @staticmethod
+        def current() -> Snapshot:
+            clock.now += 2.0
+            return make_snapshot()
+
+    class Observer:
+        """Told of an answer."""
+
+        @staticmethod
+        def preempted(result: Feasibility) -> None:
+            answered.append(result)
+
+    options = build_verb_options(make_settings())
+    resource = PreemptResource(Slow(), lambda: options, Observer())
+    question = {"Pod": make_pod(gpus=1), "NodeNameToMetaVictims": {}}
+    req = falcon.Request(
+        falcon.testing.create_environ(method="POST", body=json.dumps(question))
+    )
+    req.context.deadline = Deadline(clock.now + 0.8, clock)
+
+    with pytest.raises(DeadlineError):
+        resource.on_post(req, falcon.Response())
+    assert answered == []
 
 
 def test_probes_have_no_deadline(app: ExtenderApp) -> None:

@@ -2,11 +2,12 @@ from typing import Any, Final
 
 import pytest
 
+from cluster.cache import SnapshotCell
 from cluster.demands import DemandReader
 from injector.demand_check import DemandCheck
 from injector.facts import PodFacts
 from injector.fallback import FallbackOutcome
-from tests.builders import SCOPE, Tree, make_node, make_pod
+from tests.builders import SCOPE, Tree, make_node, make_pod, make_snapshot
 from tests.fakes.admissions import LONG_CHAIN, Admissions, make_review
 
 TYPE: Final = "gpu-extender.io/gpu-type"
@@ -16,8 +17,11 @@ GPU: Final = "nvidia.com/gpu"
 FACTS: Final = PodFacts("request", "ml", "p", "", "", is_dry_run=False)
 
 
-def warnings_about(pod: Tree) -> tuple[str, ...]:
-    return DemandCheck(DemandReader(), SCOPE).apply(pod, FACTS)
+def warnings_about(pod: Tree, *nodes: Tree, is_synced: bool = True) -> tuple[str, ...]:
+    cell = SnapshotCell()
+    if is_synced:
+        cell.publish(make_snapshot(nodes=nodes))
+    return DemandCheck(DemandReader(), SCOPE, cell).apply(pod, FACTS)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +52,49 @@ def test_annotations_that_will_stop_the_pod_are_told() -> None:
 
     assert first.startswith(f"the pod will not be scheduled: annotation {TYPE}: wanted")
     assert second.endswith("got '40'")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        pytest.param(
+            "H100 A100",
+            "'H100 A100' is no known GPU model or family: it means only nodes that are"
+            " labelled just so; names are separated by commas: 'H100, A100'",
+            id="a comma was forgotten",
+        ),
+        pytest.param(
+            "L4, !H10O",
+            "'H10O' is no known GPU model or family: it means only nodes that are"
+            " labelled just so; known are 'H100'",
+            id="a slip of the pen",
+        ),
+        pytest.param(
+            "Acme-1",
+            "'Acme-1' is no known GPU model or family: it means only nodes that are"
+            " labelled just so",
+            id="nothing like it",
+        ),
+    ],
+)
+def test_a_type_that_nobody_knows_is_told(value: str, said: str) -> None:
+    pod = make_pod(gpus=1, annotations={TYPE: value})
+
+    assert warnings_about(pod) == (f"annotation {TYPE}: {said}",)
+    assert warnings_about(pod, is_synced=False) == warnings_about(pod)
+
+
+def test_a_type_that_the_table_lacks_but_a_node_has_is_not_told() -> None:
+    pod = make_pod(gpus=1, annotations={TYPE: "acme 1"})
+
+    assert warnings_about(pod, card("a", "Acme-1")) == ()
+
+
+def test_a_name_is_not_read_as_another_one_without_its_plus() -> None:
+    (warning,) = warnings_about(make_pod(gpus=1, annotations={TYPE: "A10+0"}))
+
+    assert warning.startswith(f"the pod will not be scheduled: annotation {TYPE}: ")
+    assert warning.endswith("got 'A10+0'")
 
 
 def test_a_pod_without_gpu_is_none_of_our_business() -> None:

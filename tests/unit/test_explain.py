@@ -10,9 +10,10 @@ from extender.explain import explain
 from extender.explanation import ExplanationPage, NodeFacts
 from extender.explanation_page import Page, build_page
 from extender.question import VerbOptions
-from extender.subject import find_subject, read_subject
+from extender.subject import MAX_RESOURCES, find_subject, read_subject
 from extender.verbs import NOTHING_UNDER_WAY, UnderWay
 from extender.verdict_details import DETAILS
+from extender.wire import WireError
 from scoring.cards import Bounds, NodeCards
 from scoring.demand import UNREADABLE, Demand
 from scoring.feasibility import Verdict
@@ -619,6 +620,38 @@ def test_an_explanation_ends_at_its_deadline() -> None:
 
     with pytest.raises(DeadlineError):
         explain(subject, snapshot, verb_options, deadline=Deadline(0.0))
+
+
+def test_a_page_of_an_explanation_ends_at_its_deadline() -> None:
+    verb_options = options()
+    subject = read_subject(make_pod(gpus=1), verb_options)
+    snapshot = make_snapshot(nodes=[make_node(gpus=8)])
+    explanation = explain(subject, snapshot, verb_options)
+
+    with pytest.raises(DeadlineError):
+        build_page(explanation, deadline=Deadline(0.0))
+
+
+def test_a_pod_that_asks_too_many_resources_is_not_explained() -> None:
+    many = {f"nvidia.com/x{number}": "1" for number in range(MAX_RESOURCES)}
+    pod = make_pod(name="p", requests=many)
+    snapshot = make_snapshot(nodes=[make_node(gpus=8)], pods=[pod])
+    wanted = f"wanted at most {MAX_RESOURCES} resources, got {MAX_RESOURCES + 1}"
+
+    with pytest.raises(WireError, match=wanted):  # one of them is its place
+        read_subject(pod, options())
+    with pytest.raises(WireError, match=wanted):
+        find_subject(snapshot, "default", "p", options())
+
+
+def test_of_many_labels_that_are_missed_the_first_are_listed() -> None:
+    wanted = {f"k{number:02}": "v" for number in range(13)}
+    pod = make_pod(gpus=1, spec={"nodeSelector": wanted})
+
+    detail = node_of(pod, make_node(gpus=8)).scheduler.detail
+
+    assert detail.startswith("k00=v wanted, has no such label; k01=v wanted")
+    assert detail.endswith("k09=v wanted, has no such label; and 3 more")
 
 
 def test_a_bound_pod_does_not_count_against_itself() -> None:

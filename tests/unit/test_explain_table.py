@@ -140,3 +140,14 @@ def test_a_pending_pod_with_gates_says_so() -> None:
     assert subject is not None
     (note,) = subject.notes
     assert note.startswith("The pod has scheduling gates")
+
+
+def test_nothing_that_a_terminal_would_obey_is_printed() -> None:
+    labels = {"nvidia.com/gpu.product": "a\x1b]0;b\x07"}
+    snapshot = make_snapshot(nodes=[make_node(gpus=8, labels=labels)])
+    pod = make_pod(name="x\n\x1b[31my", gpus=1)
+
+    printed = lines(explained(pod, snapshot))
+
+    assert all(line.isprintable() for line in printed)
+    assert printed[0] == r"default/x\n\x1b[31my asks 1 nvidia.com/gpu"

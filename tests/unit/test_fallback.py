@@ -6,12 +6,9 @@ import pytest
 from cluster.cache import SnapshotCell
 from injector.chains import Chains
 from injector.facts import PodFacts
-from injector.fallback import (
-    Fallback,
-    FallbackAnnotations,
-    FallbackOptions,
-)
+from injector.fallback import Fallback, FallbackOptions
 from injector.holds import Holds
+from injector.weighed import FallbackAnnotations
 from tests.builders import Tree, make_container, make_node, make_pod
 from tests.fakes.admissions import (
     GPU,

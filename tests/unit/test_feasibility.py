@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from scoring.candidates import Ask, Candidates, LabelKeys, take_candidates
+from scoring.candidates import Ask, Candidates
 from scoring.feasibility import (
     REASONS,
     Verdict,
@@ -10,7 +10,15 @@ from scoring.feasibility import (
     short_of,
     shown_verdict,
 )
-from tests.builders import GPU, Tree, make_container, make_node, make_pod, make_snapshot
+from tests.builders import (
+    GPU,
+    Tree,
+    make_container,
+    make_node,
+    make_pod,
+    make_snapshot,
+    take_candidates,
+)
 
 MIG = "nvidia.com/mig-1g.10gb"
 PENDING = {"nvidia.com/mig.config.state": "pending"}
@@ -36,7 +44,7 @@ def taken(
     snapshot = make_snapshot(
         nodes=[node], pods=pods or [], device_class_resources=device_class_resources
     )
-    return take_candidates(snapshot, [node["metadata"]["name"]], ask, LabelKeys())
+    return take_candidates(snapshot, [node["metadata"]["name"]], ask)
 
 
 def verdict_on(
@@ -402,14 +410,14 @@ def test_unknown_nodes_are_refused_unless_nothing_is_asked() -> None:
         (asking((GPU, 1)), Verdict.UNKNOWN_NODE),
         (asking(), Verdict.FEASIBLE),
     ):
-        candidates = take_candidates(snapshot, ["ghost"], ask, LabelKeys())
+        candidates = take_candidates(snapshot, ["ghost"], ask)
 
         assert judge(candidates, ask, is_enforcing=True).verdicts.tolist() == [verdict]
 
 
 def test_in_an_empty_cluster_every_node_is_unknown() -> None:
     ask = asking((GPU, 1))
-    candidates = take_candidates(make_snapshot(), ["a", "b"], ask, LabelKeys())
+    candidates = take_candidates(make_snapshot(), ["a", "b"], ask)
 
     feasibility = judge(candidates, ask, is_enforcing=False)
 
@@ -472,7 +480,7 @@ def test_every_refusal_has_a_constant_text_and_only_the_count_can_be_helped() ->
 def test_a_pod_that_asks_nothing_is_nowhere_short() -> None:
     ask = asking()
     snapshot = make_snapshot(nodes=[make_node(name="a"), make_node(name="b")])
-    candidates = take_candidates(snapshot, ["a", "b"], ask, LabelKeys())
+    candidates = take_candidates(snapshot, ["a", "b"], ask)
 
     assert short_of(candidates, ask).shape == (0, 2)
     assert counted_as_full(candidates, ask).requested.shape == (0, 2)

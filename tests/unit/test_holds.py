@@ -269,3 +269,46 @@ def test_holds_end_in_time_while_the_cluster_is_quiet() -> None:
     admissions.seconds = 60.0
 
     assert admissions.holds.count() == 0
+
+
+def wanting(pool: str, **affinity: str) -> Tree:
+    """Return a pod that asks for a slice of a pool, or of a node that a field names."""
+    spec: Tree = {"nodeSelector": {"pool": pool}} if pool else {}
+    if affinity:
+        fields = [
+            {"key": f"metadata.{key}", "operator": "In", "values": [value]}
+            for key, value in affinity.items()
+        ]
+        required = {"nodeSelectorTerms": [{"matchFields": fields}]}
+        terms = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+        spec["affinity"] = {"nodeAffinity": terms}
+    return make_review({MIG_1G: 1}, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(wanting("a"), wanting("b"), id="of two pools"),
+        pytest.param(
+            wanting("", name="a"), wanting("", name="b"), id="of a DaemonSet, by node"
+        ),
+        pytest.param(wanting("", name="a"), wanting(""), id="of one node and of any"),
+    ],
+)
+def test_of_unlike_pods_of_one_controller_each_ends_its_own_hold(
+    first: Tree, second: Tree
+) -> None:
+    nodes = [
+        make_node(name=name, resources={MIG_1G: "1"}, labels={"pool": name})
+        for name in ("a", "b")
+    ]
+    admissions = Admissions(nodes=[*nodes, make_node(name="c", gpus=8)])
+    under_way, _, _ = admissions.review(first)
+    arrived, _, _ = admissions.review(second)
+
+    admissions.appear(arrived, name="train-2", owner_uid="job-1")
+    admissions.disappear(name="train-2")
+    results = [str(admissions.review(first)[1].outcome), admissions.holds.count()]
+
+    assert under_way["spec"] == first["spec"]
+    assert results == ["kept_full", 2]

@@ -153,6 +153,21 @@ def test_warnings_are_those_of_the_webhook(
     )
 
 
+def test_a_wanted_type_that_nobody_knows_is_a_warning(
+    rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "gpu-extender.io/gpu-type"
+    pod = make_pod(container("a", gpus(1)))
+    pod["metadata"]["annotations"][key] = "H100 A100"
+
+    status = run("-f", write_manifest(tmp_path, pod), "--rules", rules)
+
+    assert status == 0
+    assert capsys.readouterr().err.startswith(
+        f"Warning: pod default/p: annotation {key}: 'H100 A100' is no known GPU model"
+    )
+
+
 def test_requests_are_completed_from_limits_as_the_api_server_does(
     tmp_path: Path, rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

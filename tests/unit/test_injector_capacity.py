@@ -1,6 +1,7 @@
 """Warnings for pods larger than the nodes of the cluster."""
 
 from cluster.cache import SnapshotCell
+from cluster.demands import DemandReader
 from injector.admission import AdmissionOptions
 from injector.capacity import CapacityCheck
 from tests.builders import SCOPE, Tree, make_node, make_snapshot
@@ -19,7 +20,8 @@ def checking(*nodes: Tree) -> Webhook:
     cell = SnapshotCell()
     if nodes:
         cell.publish(make_snapshot(nodes=nodes))
-    return make_webhook(options=AdmissionOptions(checks=(CapacityCheck(cell, SCOPE),)))
+    check = CapacityCheck(cell, SCOPE, DemandReader())
+    return make_webhook(options=AdmissionOptions(checks=(check,)))
 
 
 def test_a_pod_larger_than_the_largest_node_is_told_with_both_numbers() -> None:
@@ -42,6 +44,45 @@ def test_a_pod_larger_than_the_largest_node_is_told_with_both_numbers() -> None:
             " nvidia.com/gpu offers"
         ),
     ]
+
+
+def test_only_nodes_with_the_type_that_is_wanted_count() -> None:
+    product = "nvidia.com/gpu.product"
+    webhook = checking(
+        make_node(gpus=8, cpu="128", labels={product: "NVIDIA-A100-SXM4-80GB"}),
+        make_node(name="v", gpus=8, cpu="16", labels={product: "Tesla-V100-SXM2-32GB"}),
+        make_node(name="unknown", gpus=8, cpu="128"),
+    )
+    pod = make_pod(container("a", gpus(8)))
+
+    assert webhook.send(pod).warnings == [
+        (
+            "cpu 32 is more than the 16 that the largest node with 8 nvidia.com/gpu of"
+            " the kind it wants offers"
+        ),
+    ]
+
+
+def test_where_no_node_has_the_type_of_the_rule_all_nodes_count() -> None:
+    webhook = checking(
+        make_node(gpus=8, cpu="16", labels={"nvidia.com/gpu.product": "NVIDIA-L4"})
+    )
+
+    assert webhook.send(make_pod(container("a", gpus(8)))).warnings == [
+        "cpu 32 is more than the 16 that the largest node with 8 nvidia.com/gpu offers",
+    ]
+
+
+def test_where_no_node_has_the_type_that_is_demanded_nothing_is_said() -> None:
+    webhook = checking(
+        make_node(gpus=8, cpu="16", labels={"nvidia.com/gpu.product": "NVIDIA-L4"})
+    )
+    demand = {"gpu-extender.io/gpu-type": "V100"}
+
+    answered = webhook.send(make_pod(container("a", gpus(8)), annotations=demand))
+
+    assert answered.amounts("a")["cpu"] == "32"
+    assert answered.warnings == []
 
 
 def test_a_pod_that_fits_is_not_warned_of() -> None:

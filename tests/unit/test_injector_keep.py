@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from injector.filled import FILLED_ANNOTATION
 from injector.mutate import ExistingMode
 from injector.rules import Outcome, Reason
 from tests.fakes.webhook import (
@@ -89,6 +90,52 @@ def test_nothing_is_refused_where_nothing_is_to_be_filled() -> None:
 
     assert answered.is_allowed
     assert answered.amounts("a") == {GPU: "1", "cpu": "1", "memory": "1Gi"}
+
+
+def test_what_a_review_filled_in_follows_what_a_later_webhook_adds() -> None:
+    webhook = keeping()
+    gpu = container("a", gpus(1))
+    mixed = container("b", {"limits": {GPU: "1", "cpu": "20"}, "requests": {GPU: "1"}})
+    logger = container("logger", {"requests": {"cpu": "2", "memory": "2Gi"}})
+    seen = webhook.send(make_pod(gpu, mixed)).pod
+    seen["spec"]["containers"].append(logger)
+
+    twice = webhook.send(seen).pod
+
+    assert twice == webhook.send(make_pod(gpu, mixed, logger)).pod
+    assert twice["spec"]["containers"][0]["resources"] == gpus(
+        1, cpu="11", memory="95Gi"
+    )
+    assert twice["metadata"]["annotations"][FILLED_ANNOTATION] == (
+        '{"a":{"requests":{"cpu":"11","memory":"95Gi"},'
+        '"limits":{"cpu":"11","memory":"95Gi"}},'
+        '"b":{"requests":{"cpu":"11","memory":"95Gi"},"limits":{"memory":"95Gi"}}}'
+    )
+
+
+def test_what_was_changed_after_a_review_is_kept() -> None:
+    webhook = keeping()
+    seen = webhook.send(make_pod(container("a", gpus(1)))).pod
+    for amounts in seen["spec"]["containers"][0]["resources"].values():
+        amounts["cpu"] = "3"
+
+    assert webhook.send(seen).amounts("a") == {GPU: "1", "cpu": "3", "memory": "96Gi"}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        pytest.param("a.cpu", id="no JSON"),
+        pytest.param('{"a":{"requests":["cpu"]}}', id="another form"),
+        pytest.param('{"other":{"requests":{"cpu":"1"}}}', id="another container"),
+    ],
+)
+def test_a_note_that_says_nothing_of_a_container_changes_nothing(note: str) -> None:
+    pod = make_pod(
+        container("a", gpus(1, cpu="1")), annotations={FILLED_ANNOTATION: note}
+    )
+
+    assert keeping().send(pod).amounts("a")["cpu"] == "1"
 
 
 def test_an_annotation_that_is_set_stays() -> None:

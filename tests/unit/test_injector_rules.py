@@ -150,6 +150,24 @@ def faults_of(text: str, *, is_yaml: bool = False) -> list[str]:
             id="a name that Kubernetes keeps",
         ),
         pytest.param(
+            file_with('{"name": "hugepages-2Mi", "coefficient": 3, "unit": "Mi"}'),
+            f"{RULE}.resourceList[0].coefficient: gives one GPU no whole number of"
+            " hugepages-2Mi",
+            id="a page and a half",
+        ),
+        pytest.param(
+            file_with('{"name": "hugepages-large", "coefficient": 1, "unit": "Gi"}'),
+            f"{RULE}.resourceList[0].name: wanted cpu, memory, ephemeral-storage or an"
+            " extended resource, got 'hugepages-large'",
+            id="huge pages of no size",
+        ),
+        pytest.param(
+            file_with('{"name": "hugepages-2500m", "coefficient": 1, "unit": "Gi"}'),
+            f"{RULE}.resourceList[0].name: wanted cpu, memory, ephemeral-storage or an"
+            " extended resource, got 'hugepages-2500m'",
+            id="huge pages of a broken size",
+        ),
+        pytest.param(
             file_with('{"coefficient": 1}'),
             f"{RULE}.resourceList[0].name: wanted cpu, memory, ephemeral-storage or an"
             " extended resource, got none",
@@ -174,6 +192,17 @@ def faults_of(text: str, *, is_yaml: bool = False) -> list[str]:
             file_with(annotations='{"a b": ""}'),
             f"{RULE}.annotations.a b: wanted an annotation key, got 'a b'",
             id="a space in a key",
+        ),
+        pytest.param(
+            file_with(annotations='{"a/b/c": ""}'),
+            f"{RULE}.annotations.a/b/c: wanted an annotation key, got 'a/b/c'",
+            id="two slashes in a key",
+        ),
+        pytest.param(
+            file_with(annotations='{"example.org/-k": ""}'),
+            f"{RULE}.annotations.example.org/-k: wanted an annotation key, got"
+            " 'example.org/-k'",
+            id="a key that begins with a dash",
         ),
         pytest.param(
             '{"resourceMap": {"V100": {}, "V100": {}}}',
@@ -275,10 +304,21 @@ def test_a_default_rule_may_not_inject_what_a_namespace_has_a_rule_for() -> None
             id="the annotation of LimitRanger",
         ),
         pytest.param(
+            file_with(annotations='{"gpu-extender.io/filled": ""}'),
+            f"{RULE}.annotations.gpu-extender.io/filled: a rule must not set it:"
+            " it says what a review has filled in",
+            id="the annotation of what was filled in",
+        ),
+        pytest.param(
             file_with(annotations='{"kubernetes.io/config.mirror": ""}'),
             f"{RULE}.annotations.kubernetes.io/config.mirror: a rule must not set it:"
             " it would make the pod a mirror pod",
             id="the annotation of a mirror pod",
+        ),
+        pytest.param(
+            file_with(annotations='{"gpu-extender.io/sharing": "yes"}'),
+            f"{RULE}.annotations.gpu-extender.io/sharing: wanted 'allowed', got 'yes'",
+            id="a demand that cannot be read",
         ),
     ],
 )

@@ -257,3 +257,13 @@ def test_the_page_is_in_the_text_format_of_prometheus() -> None:
 
     assert answer.headers["content-type"] == prometheus_client.CONTENT_TYPE_LATEST
     assert "# TYPE gpu_extender_requests_total counter" in answer.text
+
+
+def test_holds_are_counted_whenever_somebody_reads() -> None:
+    metrics = Metrics()
+    held = ["pod"]
+    metrics.read_holds(lambda: len(held))
+
+    held.append("another pod")
+
+    assert value_of(metrics, "webhook_holds") == 2

@@ -5,9 +5,8 @@ import pytest
 
 from cluster.objects import Pod
 from extender.question import read_ask
-from scoring.candidates import take_candidates
 from service.runtime import build_verb_options
-from tests.builders import Tree, make_node, make_pod, make_snapshot
+from tests.builders import Tree, make_node, make_pod, make_snapshot, take_candidates
 from tests.extender_app import make_settings
 
 

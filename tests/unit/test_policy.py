@@ -6,12 +6,12 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from scoring.candidates import Ask, Candidates, LabelKeys, take_candidates
+from scoring.candidates import Ask, Candidates
 from scoring.normalization import Scale, normalize
 from scoring.policy import PROFILES, TERMS, classic, score_terms
 from scoring.snapshot import Int64Array
 from scoring.strategies import ScoreOptions
-from tests.builders import GPU, make_node, make_pod, make_snapshot
+from tests.builders import GPU, make_node, make_pod, make_snapshot, take_candidates
 
 V100 = "nvidia-tesla-v100"
 A100 = "nvidia-tesla-a100"
@@ -75,7 +75,7 @@ def table_candidates(ask: Ask) -> Candidates:
         nodes.append(make_node(name=name, gpus=row.gpus, labels=labels))
         pods.append(make_pod(name=f"on-{name}", gpus=row.used, node_name=name))
     snapshot = make_snapshot(nodes=nodes, pods=pods)
-    return take_candidates(snapshot, list(TABLE), ask, LabelKeys())
+    return take_candidates(snapshot, list(TABLE), ask)
 
 
 def expected(kind: str, position: int) -> list[int]:

@@ -354,6 +354,38 @@ def test_a_key_that_comes_again_is_a_fault(tmp_path: Path) -> None:
         read_settings(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        pytest.param(
+            "server: {port: -1}\nfallback: {chains: [[nvidia.com/gpu, x.com/y]]}\n",
+            ["server.port", "fallback.chains[0][1]"],
+            id="by the defaults",
+        ),
+        pytest.param(
+            "server: {port: -1}\nmanagedPrefixes: [x.com/]\n"
+            "fallback: {chains: [[nvidia.com/gpu, x.com/y]]}\n",
+            ["server.port"],
+            id="by the prefixes of the file",
+        ),
+        pytest.param(
+            "managedPrefixes: 1\nfallback: {chains: [[nvidia.com/gpu, x.com/y]]}\n",
+            ["managedPrefixes"],
+            id="not by faulty prefixes",
+        ),
+    ],
+)
+def test_resources_that_nobody_counts_are_named_beside_other_faults(
+    file: Path, text: str, faults: list[str]
+) -> None:
+    file.write_text(text)
+
+    with pytest.raises(SettingsError) as caught:
+        read_settings(file)
+
+    assert [fault.partition(": ")[0] for fault in caught.value.faults] == faults
+
+
 def test_faulty_chains_are_named_beside_other_faults(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(

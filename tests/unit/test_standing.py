@@ -15,7 +15,8 @@ from cluster.changes import (
     PodGone,
     PodSeen,
 )
-from extender.standing import Arrays, Standings
+from extender.alike import Arrays
+from extender.standing import Standings
 from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
 from scoring.feasibility import judge
 from scoring.snapshot import Snapshot
@@ -153,10 +154,28 @@ def test_an_answer_may_be_written_to() -> None:
     assert standings.take(snapshot, all_columns(snapshot), ASK)[0].tolist() == [0]
 
 
+def test_a_call_on_an_older_snapshot_does_not_undo_what_is_kept() -> None:
+    judging = Judging()
+    standings = Standings(judging, KEYS)
+    # So many that what is remembered of few (`Alike`) does not hide the work.
+    ledger = make_ledger(nodes=[make_node(name=name) for name in "abcdefghij"])
+    older = ledger.build()
+    ledger.apply(NodeSeen(make_node_record(make_node(name="b", gpus=4))))
+    newer = ledger.build()
+    standings.take(newer, all_columns(newer), ASK)
+    standings.take(older, all_columns(older), ASK)
+    judged = len(judging.counts)
+
+    standings.take(newer, all_columns(newer), ASK)
+
+    assert len(judging.counts) == judged
+
+
 def test_only_the_newest_standings_are_kept() -> None:
     judging = Judging()
     standings = Standings(judging, KEYS, max_kept=2)
-    snapshot = make_snapshot(nodes=[make_node(name="a", gpus=4)])
+    names = "abcdefghijkl"  # too many to be remembered by what is known of them
+    snapshot = make_snapshot(nodes=[make_node(name=name, gpus=4) for name in names])
 
     for amount in (1, 2, 3, 1, 3):
         ask = Ask("", ((GPU, amount),), GPU, None, "")
@@ -199,7 +218,7 @@ def test_any_history_is_answered_as_if_nothing_were_kept(
     history: list[list[Change]],
 ) -> None:
     standings = Standings(Judging(), KEYS)
-    ledger = make_ledger(nodes=[make_node(name="a", gpus=4)])
+    ledger = make_ledger(nodes=[make_node(name=name, gpus=4) for name in "abcdefghij"])
     for step in history:
         for change in step:
             ledger.apply(change)

@@ -4,14 +4,21 @@ from types import MappingProxyType
 import pytest
 
 from scoring import strategies
-from scoring.candidates import Ask, Candidates, LabelKeys, take_candidates
+from scoring.candidates import Ask, Candidates
 from scoring.snapshot import Float64Array
 from scoring.strategies import (
     ScoreOptions,
     labelled_topology,
     type_match,
 )
-from tests.builders import GPU, Tree, make_node, make_pod, make_snapshot
+from tests.builders import (
+    GPU,
+    Tree,
+    make_node,
+    make_pod,
+    make_snapshot,
+    take_candidates,
+)
 
 OPTIONS = ScoreOptions(
     target_low=0.6,
@@ -30,7 +37,7 @@ def taken(ask: Ask, node: Tree, *, used: int = 0, claims: str = "") -> Candidate
         pods=[make_pod(gpus=used, node_name="node-1")] if used else [],
         device_class_resources=[claims] if claims else [],
     )
-    return take_candidates(snapshot, ["node-1"], ask, LabelKeys())
+    return take_candidates(snapshot, ["node-1"], ask)
 
 
 def only(scores: Float64Array) -> float:

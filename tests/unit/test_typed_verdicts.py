@@ -7,14 +7,13 @@ from typing import Final
 import numpy as np
 import pytest
 
-from cluster.changes import CardsChanged, NodesListed, PodGone, PodSeen, PodsListed
+from cluster.changes import NodesListed, PodGone, PodSeen, PodsListed
 from cluster.ledger import Ledger
-from scoring.candidates import Ask, Candidates, LabelKeys, take_candidates
-from scoring.card_reader import CardReader, CardRules
+from scoring.candidates import Ask, Candidates
 from scoring.demand import NO_DEMAND, UNREADABLE, Demand
 from scoring.feasibility import Verdict, judge
-from scoring.gpu_data import default_table, extended_table
-from scoring.gpu_models import GIB, GpuModel
+from scoring.gpu_data import default_table
+from scoring.gpu_models import GIB
 from scoring.snapshot import Snapshot
 from scoring.strategies import (
     ScoreOptions,
@@ -34,6 +33,7 @@ from tests.builders import (
     make_pod,
     make_pod_record,
     make_snapshot,
+    take_candidates,
 )
 
 PRODUCT: Final = "nvidia.com/gpu.product"
@@ -67,7 +67,7 @@ def node_of(name: str, product: str = "", **labels: str) -> Tree:
 
 
 def taken(ask: Ask, snapshot: Snapshot) -> Candidates:
-    return take_candidates(snapshot, snapshot.nodes.names, ask, LabelKeys())
+    return take_candidates(snapshot, snapshot.nodes.names, ask)
 
 
 def verdicts_of(
@@ -183,7 +183,7 @@ def test_a_node_in_flux_is_not_ready_whatever_its_type(labels: dict[str, str]) -
 def test_unknown_nodes_have_no_type() -> None:
     ask = asking(Demand(types=("H100",), is_exclusive=True))
     for snapshot in (MIXED, make_snapshot()):
-        candidates = take_candidates(snapshot, ["ghost"], ask, LabelKeys())
+        candidates = take_candidates(snapshot, ["ghost"], ask)
 
         (verdict,) = judge(candidates, ask, is_enforcing=False).verdicts.tolist()
 
@@ -277,22 +277,6 @@ def test_a_corrected_label_changes_the_cards() -> None:
     assert verdicts_of(ask, after) == {"a": FITS, "b": WRONG}
     assert after.changed_since(before.generation).tolist() == [0]
     assert len(before.cards.kinds) == 1
-
-
-def test_other_rules_are_applied_to_the_nodes_that_are_there() -> None:
-    ledger = make_ledger(nodes=[node_of("a", "Acme-1"), node_of("b", H100)])
-    before = ledger.build()
-    ask = asking(Demand(min_memory=GIB))
-    assert verdicts_of(ask, before) == {"a": OPEN, "b": FITS}
-
-    rules = CardRules(extended_table([GpuModel("Acme-1", GIB)], {}))
-    ledger.apply(CardsChanged(CardReader(rules).read))
-    after = ledger.build()
-
-    assert verdicts_of(ask, after) == {"a": FITS, "b": FITS}
-    assert after.changed_since(before.generation).tolist() == [0]
-    ledger.apply(CardsChanged(CardReader(rules).read))
-    assert not ledger.has_changes
 
 
 def test_a_mixed_node_is_noticed_by_its_capacity() -> None:

@@ -2,33 +2,20 @@ import json
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from cluster.decode import Fault
-from extender.answers import (
-    encode_filter_result,
-    encode_priorities,
-    encode_refusals,
-    join_names,
-    join_objects,
-    literal,
-)
+from extender.parts import MAX_TREE_BYTES
 from extender.wire import WireError, decode_args, decode_node
-from scoring.feasibility import REASONS, Verdict
 from tests.builders import make_node, make_pod
 
 POD = make_pod()
+LONG_TEXT = "x" * MAX_TREE_BYTES
 
 
 def body_of(**keys: Any) -> bytes:
     """Return a body; keys that are not given are absent."""
     return json.dumps(keys).encode()
-
-
-def literals(*names: str) -> list[str]:
-    """Return names as they stand between quotes in JSON."""
-    return [literal(name) for name in names]
 
 
 # --- decoding ----------------------------------------------------------------
@@ -40,6 +27,28 @@ def test_names_are_read_in_their_order() -> None:
     assert list(args.names) == ["b", "a"]
     assert args.nodes is None
     assert args.pod.metadata.name == "pod-1"
+
+
+@pytest.mark.parametrize("more", [{}, {"Nodes": None}])
+def test_a_pod_larger_than_any_of_an_api_server_is_refused(
+    more: dict[str, None],
+) -> None:
+    pod = {**POD, "metadata": {**POD["metadata"], "annotations": {"a": LONG_TEXT}}}
+
+    with pytest.raises(WireError) as caught:
+        decode_args(body_of(Pod=pod, **more, NodeNames=["a"]))
+
+    (fault,) = caught.value.faults
+    assert fault.path == "Pod"
+    assert fault.message.startswith(f"wanted at most {MAX_TREE_BYTES} bytes, got 7")
+
+
+def test_names_may_be_longer_than_a_pod_whatever_the_form() -> None:
+    names = [f"{number:0253}" for number in range(MAX_TREE_BYTES // 253)]
+
+    args = decode_args(body_of(pod=POD, nodenames=names))
+
+    assert list(args.names) == names
 
 
 @pytest.mark.parametrize(
@@ -207,6 +216,16 @@ def test_a_key_that_stands_twice_is_refused(body: bytes) -> None:
         decode_args(body)
 
 
+def test_within_the_pod_the_last_of_two_values_counts_as_for_go() -> None:
+    twice = OTHER_POD.replace(
+        b'"metadata":', b'"metadata":{"name":"first"},"metadata":'
+    )
+    assert twice != OTHER_POD
+    body = b'{"Pod":%b,"Nodes":null,"NodeNames":["a"]}'
+
+    assert decode_args(body % twice).pod == decode_args(body % OTHER_POD).pod
+
+
 @pytest.mark.parametrize(
     "names",
     [b'["a]"]', b'["a"] ', b'["a","b"]', b"[]", b' ["a\\u005d"]', b'["]","],\\"[]"]'],
@@ -218,78 +237,3 @@ def test_names_are_the_same_whichever_way_a_body_takes(names: bytes) -> None:
 
 
 # --- encoding ----------------------------------------------------------------
-
-
-def test_every_verdict_goes_to_its_map_with_its_text() -> None:
-    verdicts = np.array(list(Verdict), dtype=np.int64)
-    names = literals(*(verdict.name for verdict in Verdict))
-
-    kept, refused = join_names([names[0]]), encode_refusals(names, verdicts)
-    answer = json.loads(encode_filter_result(kept, refused, has_objects=False))
-
-    resolvable = {v.name: r.text for v, r in REASONS.items() if r.is_resolvable}
-    unresolvable = {v.name: r.text for v, r in REASONS.items() if not r.is_resolvable}
-    assert answer == {
-        "Nodes": None,
-        "NodeNames": ["FEASIBLE"],
-        "FailedNodes": resolvable,
-        "FailedAndUnresolvableNodes": unresolvable,
-        "Error": "",
-    }
-
-
-def test_reasons_are_constant_texts() -> None:
-    assert [reason.text for reason in REASONS.values()] == [
-        "Node is not known to gpu-extender",
-        "Node has no GPU",
-        "Node does not offer the GPU resource",
-        "GPUs are not ready",
-        "Too few GPUs on the node",
-        "GPU type does not match",
-        "GPU type unknown",
-        "Too little GPU memory",
-        "Insufficient GPUs",
-        "Insufficient GPUs",
-    ]
-
-
-def test_objects_are_joined_as_they_came() -> None:
-    nodes = [msgspec.Raw(b'{"metadata": {"name":"a"} }'), msgspec.Raw(b'{"x":1}')]
-
-    refused = encode_refusals(literals("a", "b"), np.array([0, 2]))
-    answer = encode_filter_result(join_objects(nodes[:1]), refused, has_objects=True)
-
-    assert answer == (
-        b'{"Nodes":{"metadata":{},"items":[{"metadata": {"name":"a"} }]},'
-        b'"NodeNames":null,"FailedNodes":{},'
-        b'"FailedAndUnresolvableNodes":{"b":"Node has no GPU"},"Error":""}'
-    )
-
-
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [
-        pytest.param([], b"[]", id="nobody"),
-        pytest.param([0], b'[{"Host":"n0","Score":0}]', id="one"),
-        pytest.param(
-            [10, 0, 100],
-            b'[{"Host":"n0","Score":10},{"Host":"n1","Score":0},'
-            b'{"Host":"n2","Score":100}]',
-            id="several",
-        ),
-    ],
-)
-def test_priorities_are_a_bare_array_of_integers(
-    scores: list[int], expected: bytes
-) -> None:
-    names = literals(*(f"n{i}" for i in range(len(scores))))
-
-    assert encode_priorities(names, np.array(scores, dtype=np.int64)) == expected
-
-
-def test_a_name_that_looks_like_a_joint_is_left_whole() -> None:
-    name = ',{"Host":'
-
-    answer = json.loads(encode_priorities(literals(name, name), np.array([1, 2])))
-
-    assert answer == [{"Host": name, "Score": 1}, {"Host": name, "Score": 2}]

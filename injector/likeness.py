@@ -1,0 +1,58 @@
+"""How like a pod that has appeared is to what was held for one of its name.
+
+Pods of one controller, or of one ``generateName``, need not be alike: those of a
+DaemonSet each want a node of their own. Whose hold ends then makes a difference.
+"""
+
+from collections.abc import Hashable
+from typing import TypeAlias
+
+from injector.room import Claim
+from scoring.objects import Arrival, Constraints, SelectorTerm
+
+# Of claims that are equal here, each is as good as another for a pod that appears.
+Kind: TypeAlias = tuple[Hashable, ...]
+
+
+def kind_of(claim: Claim) -> Kind:
+    """Return all of `claim` that `likeness` looks at."""
+    constraints = claim.constraints
+    selector = tuple(sorted(constraints.node_selector.items()))
+    return claim.request, selector, constraints.affinity_terms
+
+
+def likeness(arrival: Arrival, claim: Claim) -> tuple[bool, bool, int]:
+    """Return how well a pod matches a claim; the greater, the better.
+
+    Returns
+    -------
+    tuple of (bool, bool, int)
+        Whether the amounts are those claimed, whether the node selector is, and how
+        many requirements of affinity are; -1 where one of them is not there. Others
+        may have come on top: our own steps and later webhooks add to them.
+    """
+    now, then = arrival.constraints, claim.constraints
+    return (
+        set(claim.request).issubset(arrival.request),
+        now.node_selector == then.node_selector,
+        _count_kept(now, then),
+    )
+
+
+def _count_kept(now: Constraints, then: Constraints) -> int:
+    """Return how many requirements `then` had, -1 if `now` does not keep them."""
+    if then.affinity_terms is None:
+        return 0
+    terms = then.affinity_terms
+    if now.affinity_terms is None or not all(
+        any(_keeps(term, earlier) for earlier in terms) for term in now.affinity_terms
+    ):
+        return -1
+    return sum(len(term.expressions or ()) + len(term.fields or ()) for term in terms)
+
+
+def _keeps(now: SelectorTerm, then: SelectorTerm) -> bool:
+    """Say whether a term has all requirements that another had."""
+    return set(then.expressions or ()).issubset(now.expressions or ()) and set(
+        then.fields or ()
+    ).issubset(now.fields or ())

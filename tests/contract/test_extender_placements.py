@@ -1,0 +1,78 @@
+"""What an answer of the verbs leaves under way."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from extender.placements import Placements
+from tests.builders import GPU, make_node, make_pod
+from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link to an API server, as far as the verbs have one."""
+
+    placements: Placements = field(default_factory=Placements)
+    freshness: None = None
+    waker: None = None
+
+    def relist(self, reason: str) -> None:
+        """Do without."""
+
+
+@pytest.fixture
+def link() -> Link:
+    return Link()
+
+
+@pytest.fixture
+def app(link: Link) -> ExtenderApp:
+    """Return the application over two idle nodes."""
+    nodes = [make_node(name=name, gpus=4) for name in ("a", "b")]
+    return ExtenderApp(nodes=nodes, link=link)
+
+
+def under_way(app: ExtenderApp, link: Link) -> dict[str, int]:
+    """Return how many GPUs are under way to each node."""
+    found = link.placements.under_way(app.cell.current())
+    return {
+        name: sum(dict(request)[GPU] for request in requests)
+        for name, requests in found.items()
+    }
+
+
+def test_a_pod_that_is_left_one_node_is_under_way_to_it(
+    app: ExtenderApp, link: Link
+) -> None:
+    app.ask(FILTER, make_pod(gpus=2), ["a"])
+
+    assert under_way(app, link) == {"a": 2}
+
+
+def test_a_pod_that_is_asked_about_again_is_under_way_no_more(
+    app: ExtenderApp, link: Link
+) -> None:
+    app.ask(FILTER, make_pod(gpus=2), ["a"])
+
+    app.ask(FILTER, make_pod(gpus=2), ["a", "b"])
+
+    assert under_way(app, link) == {}
+
+
+def test_a_pod_that_is_refused_now_is_under_way_no_more(
+    app: ExtenderApp, link: Link
+) -> None:
+    app.ask(FILTER, make_pod(gpus=2), ["a"])
+
+    app.ask(FILTER, make_pod(gpus=2), ["gone"])
+
+    assert under_way(app, link) == {}
+
+
+def test_a_pod_with_two_equal_best_nodes_is_under_way_to_none(
+    app: ExtenderApp, link: Link
+) -> None:
+    app.ask(PRIORITIZE, make_pod(gpus=2), ["a", "b"])
+
+    assert under_way(app, link) == {}
