@@ -11,7 +11,7 @@ MINORS ?= 1.34 1.36 1.37
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench bench-cache bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format requirements clean
+.PHONY: help run test check bench bench-mutate bench-cache bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ format: $(READY)  ## format the code
 bench: $(READY)  ## time kernels, verbs, and calls over HTTP beside an echo floor
 	$(BIN)/python -m pytest -q --benchmark-only --benchmark-columns=median,iqr,ops bench
 	$(BIN)/python -m bench.http
+
+bench-mutate: $(READY)  ## time reviews over HTTPS, alone and beside filter + prioritize
+	$(BIN)/python -m bench.mutate
 
 bench-cache: $(READY)  ## time list and watch of the cache, and its memory
 	$(BIN)/python -m bench.cache

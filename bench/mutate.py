@@ -248,18 +248,15 @@ def bars(measured: Measured) -> list[Bar]:
     """Return the bars: what is carried, how late it is, and what it costs others."""
     rate = statistics.median(part.rate for part in measured.closed)
     longest = max(one for taken in measured.silent.values() for one in taken)
-    growth = paired_ratios(measured.own[MOST], measured.own[FEW]).median
+    own = {containers: min(rounds) for containers, rounds in measured.own.items()}
     return [
         Bar("mutate_reviews_per_s", rate, LEAST_RATE_BAR, is_least=True),
         Bar("mutate_p99_ms", percentile_ms(_all(measured.even), 99), TAIL_BAR_MS),
         Bar("filter_ratio_under_mutate", filter_ratio(measured).median, FILTER_BAR),
         Bar("silent_clients_longest_call_ms", longest * 1000, SILENT_BAR_MS),
-        Bar(
-            "review_us_3_containers",
-            statistics.median(measured.own[3]) * 1e6,
-            OWN_BAR_US,
-        ),
-        Bar(f"review_growth_{FEW}_{MOST}", growth, MOST / FEW),
+        # The quickest rounds: others on the machine can only add to them.
+        Bar("review_us_3_containers", own[3] * 1e6, OWN_BAR_US),
+        Bar(f"review_growth_{FEW}_{MOST}", own[MOST] / own[FEW], MOST / FEW),
     ]
 
 

@@ -5,6 +5,7 @@ them in any case, so we do, too. Of a key that stands twice, one decoder takes t
 value and another the last: such an object says nothing.
 """
 
+import itertools
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +36,24 @@ def _make_key(_kind: type, text: Any) -> _Key:
 
 
 _DECODER: Final = msgspec.json.Decoder(dict[_Key, msgspec.Raw], dec_hook=_make_key)
+# More nodes than any cluster has. In so many bytes there can be too many keys.
+MAX_KEYS: Final = 100_000
+_COUNTED_BYTES: Final = 2**19
+
+
+def _counting_decoder() -> msgspec.json.Decoder[dict[_Key, msgspec.Raw]]:
+    """Return a decoder of one object that ends at too many keys.
+
+    Millions of them take a minute, in which nobody else computes.
+    """
+    numbers = itertools.count(1)
+
+    def make_key(kind: type, text: Any) -> _Key:
+        if next(numbers) > MAX_KEYS:
+            raise ValueError(f"wanted at most {MAX_KEYS} keys")
+        return _make_key(kind, text)
+
+    return msgspec.json.Decoder(dict[_Key, msgspec.Raw], dec_hook=make_key)
 
 
 def split_object(
@@ -48,8 +67,9 @@ def split_object(
     >>> [(key, bytes(value)) for key, value in pairs]
     [('a', b'1'), ('a', b'[2]')]
     """
+    decoder = _DECODER if len(raw) < _COUNTED_BYTES else _counting_decoder()
     try:
-        return [(key.text, value) for key, value in _DECODER.decode(raw).items()]
+        return [(key.text, value) for key, value in decoder.decode(raw).items()]
     except DECODE_ERRORS as error:
         faults.append(Fault(path, said(error)))
         return None

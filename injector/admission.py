@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -150,24 +149,34 @@ class Admission:
         self, review: Review, facts: PodFacts, check: Callable[[], None]
     ) -> _Decision:
         """Run all steps on a copy of the pod."""
+        is_admitted = False
+        try:
+            decision = self._run_steps(review, facts, check)
+            is_admitted = decision.injection.outcome is not Outcome.REJECTED
+        finally:
+            if self._fallback is not None and not is_admitted:
+                self._fallback.release(facts)
+        return decision
+
+    def _run_steps(
+        self, review: Review, facts: PodFacts, check: Callable[[], None]
+    ) -> _Decision:
+        """Return what is decided; what the fallback holds for it goes on being held."""
         pod = draft_of(review.object)
-        with ExitStack() as undo:
-            fallback = None
-            check()
-            if self._fallback is not None:
-                undo.callback(self._fallback.release, facts)
-                fallback = self._fallback.apply(pod, facts)
-            check()
-            injection = self._injector.apply(pod, facts)
-            if injection.outcome is Outcome.REJECTED:
-                return _Decision(injection, fallback)
-            # Last, so that they see what the pod ends up asking: seen again, it is the
-            # same for them.
-            warnings = _run(self._options.steps, pod, facts)
-            warnings += _run(self._options.checks, pod, facts)
-            operations = json_patch(review.object, pod)
-            check()
-            undo.pop_all()  # what the fallback holds is wanted now
+        fallback = None
+        check()
+        if self._fallback is not None:
+            fallback = self._fallback.apply(pod, facts)
+        check()
+        injection = self._injector.apply(pod, facts)
+        if injection.outcome is Outcome.REJECTED:
+            return _Decision(injection, fallback)
+        # Last, so that they see what the pod ends up asking: seen again, it is the same
+        # for them.
+        warnings = _run(self._options.steps, pod, facts)
+        warnings += _run(self._options.checks, pod, facts)
+        operations = json_patch(review.object, pod)
+        check()
         return _Decision(injection, fallback, tuple(warnings), operations)
 
     def _tell(self, review: Review, facts: PodFacts, decision: _Decision) -> None:

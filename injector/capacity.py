@@ -1,7 +1,6 @@
 """A warning for pods that are larger than any node they could go to."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
@@ -118,9 +117,10 @@ class CapacityCheck:
         largest = self._largest
         if largest.generation != snapshot.generation:
             largest = self._largest = _Largest(snapshot.generation)
-        with suppress(KeyError):
+        try:
             return largest.by_gpus[wanted]
-        most = _largest_offer(snapshot, *wanted)
+        except KeyError:
+            most = _largest_offer(snapshot, *wanted)
         if len(largest.by_gpus) < _MAX_KNOWN:
             largest.by_gpus[wanted] = most
         return most

@@ -1,7 +1,6 @@
 """What our connections do beyond waitress's own: arrival, limits, ends, errors."""
 
 import json
-import socket
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
@@ -116,28 +115,6 @@ class ClosingTask(waitress.task.WSGITask):  # type: ignore[misc]  # untyped libr
             self.channel.release()
 
 
-class SparingServer:
-    """A connection's view of its server, whose thread is woken for a reason alone.
-
-    PERF: waitress stops to listen to a connection while it answers, and wakes the
-    thread after each answer to listen again. Our connections are listened to all the
-    time, so there is nothing to wake it for; ``bench.scheduler``
-    """
-
-    def __init__(self, server: Any, is_needed: Callable[[], bool]) -> None:
-        self._server = server
-        self._is_needed = is_needed
-
-    def __getattr__(self, name: str) -> Any:
-        """Give all else as it is."""
-        return getattr(self._server, name)
-
-    def pull_trigger(self) -> None:
-        """Wake the server's thread if the connection needs it."""
-        if self._is_needed():
-            self._server.pull_trigger()
-
-
 class ClosingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # untyped
     """One connection."""
 
@@ -146,24 +123,6 @@ class ClosingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # unt
     parser_class = DatedParser
 
     _held: list[bytes] | None = None
-    # Whether a worker is about to send: what it cannot, it leaves with a wake-up.
-    _is_sending = False
-    # Whether the server's thread waits for more of the client.
-    _is_heard = False
-    # Whether the client has ended its side while a request of it was worked on.
-    _has_ended = False
-
-    def __init__(self, server: Any, *arguments: Any, **named: Any) -> None:
-        super().__init__(SparingServer(server, self._needs_server), *arguments, **named)
-
-    def _needs_server(self) -> bool:
-        """Say whether the server's thread has more to do than to go on listening."""
-        return bool(
-            not self._is_heard
-            or self.total_outbufs_len
-            or self.will_close
-            or self.close_when_flushed
-        )
 
     @staticmethod
     def is_closing() -> bool:
@@ -177,25 +136,7 @@ class ClosingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # unt
     def release(self) -> None:
         """Send what was kept, as one."""
         held, self._held = self._held or [], None
-        self._is_sending = True
-        try:
-            self.write_soon(b"".join(held))
-        finally:
-            self._is_sending = False
-
-    def handle_read(self) -> None:
-        """Take what the client sends; its end has to wait for the answer under way."""
-        if self.requests and self._is_at_end():
-            self._has_ended = True
-        else:
-            super().handle_read()
-
-    def _is_at_end(self) -> bool:
-        """Say whether the client sends no more; errors are left to `handle_read`."""
-        try:
-            return not self.socket.recv(1, socket.MSG_PEEK)
-        except OSError:
-            return False
+        self.write_soon(b"".join(held))
 
     def write_soon(self, data: Any) -> int:
         """Send some data, now or as soon as the client reads."""
@@ -212,17 +153,7 @@ class ClosingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # unt
         request = self.request
         if request is not None and time.monotonic() - request.arrived > RECEIVE_SECONDS:
             self.will_close = True
-        # Before looking: if a worker changes what is looked at, it wakes this thread.
-        self._is_heard = False
-        is_being_sent = self._is_sending and len(self.requests) == 1
-        self._is_heard = bool(is_being_sent or super().readable()) and not (
-            self._has_ended and self.requests
-        )
-        return self._is_heard
-
-    def writable(self) -> bool:
-        """Say whether to wait for room to send; a worker that sends waits for none."""
-        return bool(super().writable()) and not self._is_sending
+        return bool(super().readable())
 
 
 def closing_channel(is_closing: Callable[[], bool]) -> type[ClosingChannel]:

@@ -66,8 +66,6 @@ def waitress_options(settings: ServerSettings, threads: int = 8) -> dict[str, An
         "channel_timeout": settings.idle_timeout_seconds,
         "max_request_body_size": MAX_BODY_BYTES,
         "recv_bytes": RECV_BYTES,
-        # Go on listening while a request is answered; see `SparingServer`.
-        "channel_request_lookahead": 1,
         # Above every body: nothing is written to a temporary file.
         "inbuf_overflow": MAX_BODY_BYTES + MEBIBYTE,
         "outbuf_overflow": 2 * MAX_BODY_BYTES,

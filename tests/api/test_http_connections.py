@@ -8,7 +8,6 @@ from typing import Any, Final
 import pytest
 
 from cluster.cache import SnapshotCell
-from service.closing import SparingServer
 from service.health import Health
 from service.process_settings import ServerSettings
 from service.server import HttpServer
@@ -113,22 +112,3 @@ def test_what_a_client_does_not_take_at_once_is_sent_later(
 
     assert received.count(b"x") == LARGE + 3
     assert received.endswith(b"\r\n\r\nxxx")
-
-
-@pytest.mark.parametrize("is_needed", [True, False])
-def test_the_thread_of_the_server_is_woken_for_a_reason_alone(
-    *, is_needed: bool
-) -> None:
-    woken: list[bool] = []
-
-    class Server:
-        adj = "kept"
-
-        def pull_trigger(self) -> None:
-            woken.append(True)
-
-    server = SparingServer(Server(), lambda: is_needed)
-    server.pull_trigger()
-
-    assert bool(woken) is is_needed
-    assert server.adj == "kept"

@@ -15,7 +15,7 @@ from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.ports import LOOPBACK, free_port
 from tests.e2e.harness.product import DEPLOY, NAME, RULES, Product, error_lines
 from tests.e2e.harness.proxy import TcpProxy
-from tests.e2e.harness.service import Service
+from tests.e2e.harness.replicas import start_second
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.long
@@ -53,17 +53,6 @@ def product(fresh_control_plane: ControlPlane) -> Iterator[Product]:
         path = DEPLOY / "rbac-self-signed.yaml"
         fresh_control_plane.kubectl("apply", "-f", str(path))
         yield installed
-
-
-def start_second(product: Product, webhook_port: int) -> Service:
-    """Start another replica beside the first."""
-    port = free_port()
-    settings = {
-        **product.settings,
-        "server": {**product.settings["server"], "port": port},
-        "webhook": {**product.settings["webhook"], "port": webhook_port},
-    }
-    return product.plane.start_service(settings, port=port, name=f"{NAME}-2")
 
 
 def register(product: Product, *ports: int) -> None:

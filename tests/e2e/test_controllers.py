@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.harness.builders import GPU, JsonObject, make_node, make_pod
 from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.kubelet import set_phase
-from tests.e2e.harness.pods import wait_until_bound, wait_until_phase
+from tests.e2e.harness.pods import delete_quietly, wait_until_bound, wait_until_phase
 from tests.e2e.harness.product import Product
 from tests.e2e.harness.slices import resource_of
 from tests.e2e.harness.waiting import wait_for
@@ -204,20 +204,25 @@ def test_a_pod_of_a_stateful_set_that_restarts_keeps_its_slice(
 
     got = []
     for _ in range(RESTARTS):
-        uid = pod["metadata"]["uid"]
-        cluster.client.delete("Pod", "db-0")
-        wait_until_replaced(cluster, uid)
-        (pod,) = running_pods(cluster, 1)
+        pod = restart(cluster, pod)
         got.append(resource_of(pod))
 
     assert got == [MIG_2G] * RESTARTS
+    wait_until_nothing_is_held(cluster)
 
 
-def wait_until_replaced(product: Product, uid: str) -> None:
-    """Wait until there is a pod, and none with this UID."""
+def restart(product: Product, pod: JsonObject) -> JsonObject:
+    """Delete a pod and return the next one of its name once it runs."""
+    metadata = pod["metadata"]
+    delete_quietly(product.client, metadata["name"])
 
-    def is_another() -> bool:
-        pods = product.client.list("Pod", namespace="default")
-        return bool(pods) and all(pod["metadata"]["uid"] != uid for pod in pods)
+    def next_one() -> JsonObject | None:
+        pods = product.client.list("Pod", namespace=metadata["namespace"])
+        running = (one for one in pods if one["status"].get("phase") == "Running")
+        return next(
+            (one for one in running if one["metadata"]["uid"] != metadata["uid"]), None
+        )
 
-    wait_for(is_another, timeout_seconds=WORK_SECONDS, what="another pod of its name")
+    return wait_for(
+        next_one, timeout_seconds=WORK_SECONDS, what="another pod of that name"
+    )

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from cluster.decode import Fault
-from extender.parts import MAX_TREE_BYTES
+from extender.parts import MAX_KEYS, MAX_TREE_BYTES
 from extender.wire import WireError, decode_args, decode_node
 from tests.builders import make_node, make_pod
 
@@ -41,6 +41,16 @@ def test_a_pod_larger_than_any_of_an_api_server_is_refused(
     (fault,) = caught.value.faults
     assert fault.path == "Pod"
     assert fault.message.startswith(f"wanted at most {MAX_TREE_BYTES} bytes, got 7")
+
+
+def test_an_object_of_too_many_keys_is_not_read_to_its_end() -> None:
+    body = b'{"Pod":{},' + b'"x":[1,2],' * MAX_KEYS + b"]"
+
+    with pytest.raises(WireError) as caught:
+        decode_args(body)
+
+    (fault,) = caught.value.faults
+    assert str(fault).startswith(f"body: wanted at most {MAX_KEYS} keys")
 
 
 def test_names_may_be_longer_than_a_pod_whatever_the_form() -> None:
