@@ -222,7 +222,6 @@ class Ledger:
         if last is None or self._is_layout_stale:
             snapshot = self._build_anew()
         else:
-            # Copy the last arrays and write the changed nodes' columns.
             changed = self._dirty & self._nodes.keys()
             columns = Columns.upon(last)
             snapshot = self._finish(columns, last.nodes, last.resources, changed)

@@ -2,7 +2,7 @@
 
 PERF: for one changed node nearly all that judging and scoring take is to begin some
 hundred numpy operations. Most nodes of a cluster are in one of few states, so that the
-result is at hand: a twentieth of the time; ``bench.scheduler``
+result is at hand; ``bench.scheduler``
 """
 
 from collections.abc import Callable, Hashable
