@@ -117,11 +117,14 @@ class Columns:
     ) -> None:
         """Write what pods take of a node, and whether they fail there.
 
-        `tenants` are its GPU pods, and how many of them are exclusive.
+        `tenants` are its GPU pods, and how many of them are exclusive. A resource
+        without a row is one that no node has.
         """
         held = [0] * len(self.requested)
         for name, amount in requested.items():
-            held[row_of[name]] = min(amount, MAX_QUANTITY)
+            row = row_of.get(name)
+            if row is not None:
+                held[row] = min(amount, MAX_QUANTITY)
         self.requested = put_column(self.requested, column, held)
         self.failing = put(self.failing, column, is_failing)
         self.cards.write_tenants(column, tenants)

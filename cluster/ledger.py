@@ -118,6 +118,8 @@ class Ledger:
                     self.apply(seen)
             case _:
                 self._has_changes |= self._extras.take(change)
+                classes = self._extras.device_class_resources
+                self._is_layout_stale |= not classes <= self._rows.keys()
 
     def _replace_nodes(
         self, records: tuple[NodeRecord, ...], partial: frozenset[str]
@@ -206,8 +208,6 @@ class Ledger:
             return
         held = self._requested.setdefault(record.node_name, {})
         for name, amount in record.request:
-            if name not in self._rows:
-                self._is_layout_stale = True
             held[name] = held.get(name, 0) + sign * amount
         if not any(held.values()):
             del self._requested[record.node_name]
@@ -241,8 +241,9 @@ class Ledger:
             if last is not None and last.nodes.names == names
             else build_node_index(names)
         )
+        # What pods alone name is nowhere to be had, and they may name thousands.
         resources = sorted(
-            {name for held in self._requested.values() for name in held}.union(
+            self._extras.device_class_resources.union(
                 *(node.mentioned() for node in self._nodes.values())
             )
         )

@@ -117,7 +117,8 @@ def without_victims(
             if share is None or share.node_name != name:
                 continue
             for resource, amount in share.request:
-                requested[row_of[resource], column] -= amount
+                if resource in row_of:  # else no node has it
+                    requested[row_of[resource], column] -= amount
             tenants[column] -= 1
             exclusive[column] -= share.demand.is_exclusive
     for array in (requested, tenants, exclusive):

@@ -200,7 +200,7 @@ def take_columns(
     share = snapshot.shares.get(ask.uid) if ask.uid else None
     if share is not None:
         here = found == snapshot.nodes.column_of.get(share.node_name, -2)
-        _take_out_own_share(share, here, ask, requested)
+        _take_out_own_share(snapshot, share, here, ask, requested)
         tenants[here] -= 1
         exclusive[here] -= share.demand.is_exclusive
     claimed = np.zeros_like(offered)
@@ -280,9 +280,10 @@ def _take_tables(
 
 
 def _take_out_own_share(
-    share: Share, here: BoolArray, ask: Ask, requested: Int64Array
+    snapshot: Snapshot, share: Share, here: BoolArray, ask: Ask, requested: Int64Array
 ) -> None:
     """Subtract what the asking pod itself holds: it never counts against itself."""
     held = dict(share.request)
     for row, (resource, _) in enumerate(ask.request):
-        requested[row, here] -= held.get(resource, 0)
+        if snapshot.row_of(resource) is not None:  # else nothing of it is counted
+            requested[row, here] -= held.get(resource, 0)

@@ -118,6 +118,8 @@ class Snapshot:
         Greater in each snapshot than in the one before.
     nodes : NodeIndex, length N
     resources : tuple of str, length R
+        Those that some node mentions or a DeviceClass carries: what pods alone name is
+        nowhere to be had.
     allocatable : int64 array, shape (R, N)
         What the node offers to pods; 0 where it lacks the resource.
     requested : int64 array, shape (R, N)

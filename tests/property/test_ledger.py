@@ -182,6 +182,9 @@ class Reference:
     def describe(self) -> dict[str, Any]:
         """Return all that a snapshot of this says."""
         active = [pod for pod in self.pods.values() if not pod.is_terminal]
+        had = self.device_class_resources.union(
+            *(node.mentioned() for node in self.nodes.values())
+        )
         requested: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for pod in active:
             for resource, amount in pod.request:
@@ -193,6 +196,7 @@ class Reference:
                     "requested": {
                         resource: min(amount, 2**63 - 1)
                         for resource, amount in requested[name].items()
+                        if resource in had
                     },
                     "offered": {item for item, _ in node.allocatable + node.capacity},
                     "is_schedulable": node.is_ready and not node.is_cordoned,
@@ -218,17 +222,26 @@ class Reference:
 
 
 def describe(snapshot: Snapshot) -> dict[str, Any]:
-    """Return all that a snapshot says, by name and not by column."""
+    """Return all that a snapshot says, by name and not by column.
+
+    Of a resource that can be had no more, a row may be left until the next layout.
+    """
     values = {
         key: {code: value for value, code in column.code_of.items()}
         for key, column in snapshot.labels.items()
+    }
+
+    had = {
+        resource
+        for row, resource in enumerate(snapshot.resources)
+        if snapshot.offered[row].any() or resource in snapshot.device_class_resources
     }
 
     def amounts(table: Any, column: int) -> dict[str, int]:
         return {
             resource: int(table[row, column])
             for row, resource in enumerate(snapshot.resources)
-            if table[row, column]
+            if table[row, column] and resource in had
         }
 
     return {

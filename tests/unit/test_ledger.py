@@ -539,6 +539,44 @@ def test_a_changed_snapshot_says_what_one_made_anew_says(
     assert dict(changed.shares) == dict(anew.shares)
 
 
+def test_what_pods_alone_ask_takes_no_room_in_a_snapshot() -> None:
+    made_up = {f"nvidia.com/x{number}": "1" for number in range(1000)}
+    ledger = make_ledger(
+        nodes=[make_node(name="a", gpus=8)],
+        pods=[make_pod(gpus=3, requests=made_up, node_name="a")],
+    )
+
+    snapshot = ledger.build()
+
+    assert not {*made_up} & {*snapshot.resources}
+    assert free(snapshot) == {"a": 5}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(node_seen(name="b", resources={MIG: "7"}), id="by a node"),
+        pytest.param(DeviceClassesListed(frozenset({MIG})), id="by a device class"),
+    ],
+)
+def test_a_resource_that_can_be_had_from_now_on_has_its_pods_counted(
+    change: Change,
+) -> None:
+    ledger = make_ledger(
+        nodes=[make_node(name="a", gpus=8), make_node(name="b")],
+        pods=[make_pod(requests={MIG: "2"}, node_name="a")],
+    )
+    before = ledger.build()
+
+    ledger.apply(change)
+
+    snapshot = ledger.build()
+    row = snapshot.row_of(MIG)
+    assert before.row_of(MIG) is None
+    assert row is not None
+    assert snapshot.requested[row].tolist() == [2, 0]
+
+
 def test_whoever_scheduled_a_pod_it_counts() -> None:
     ledger = make_ledger(
         nodes=[make_node(gpus=8)],

@@ -43,3 +43,9 @@ def test_a_pod_with_a_uid_is_not_told_by_its_name() -> None:
     holding = make_pod(name="p", uid="u", gpus=6, node_name="a")
 
     assert requested(asking, holding) == 6
+
+
+def test_what_no_node_has_is_not_taken_back() -> None:
+    pod = make_pod(name="p", requests={"nvidia.com/made-up": "2"}, node_name="a")
+
+    assert requested(pod, pod) == 0

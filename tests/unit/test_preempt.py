@@ -104,6 +104,18 @@ def test_amounts_with_the_victims_gone(
     assert is_kept(cluster(pods=pods), *victims) is expected
 
 
+def test_a_victim_may_hold_what_no_node_has() -> None:
+    victim = make_pod(
+        name="low",
+        uid="low",
+        gpus=8,
+        requests={"nvidia.com/made-up": "1"},
+        node_name="a",
+    )
+
+    assert is_kept(cluster(pods=[victim]), "low")
+
+
 def test_every_managed_resource_of_the_pod_must_suffice() -> None:
     snapshot = cluster(
         resources={MEMORY: "80Gi"},
