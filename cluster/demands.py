@@ -11,6 +11,8 @@ from scoring.gpu_models import GpuTable
 
 # Pods of one template say the same; a cluster has far fewer templates than pods.
 _MAX_KNOWN: Final = 4096
+# Characters of all values together: a pod may say more, but it is not remembered.
+_MAX_KEPT_LENGTH: Final = 1024
 
 
 class KeptDemand(NamedTuple):
@@ -80,6 +82,8 @@ class DemandReader:
             own = self.annotations.parse(annotations)
             rule_key = "" if own.types else key[-1] or ""
             kept = KeptDemand(self.reread(own, rule_key), rule_key)
+            if sum(len(value or "") for value in key) > _MAX_KEPT_LENGTH:
+                return kept
             if len(known) >= _MAX_KNOWN:
                 known.clear()
             known[key] = kept

@@ -20,13 +20,14 @@ from scoring.card_kinds import CardLabels, LabelledCards
 from scoring.card_reader import CardRules
 from scoring.demand import Demand
 from scoring.demand_annotations import DemandError
-from scoring.objects import NodeFacts
+from scoring.objects import NodeFacts, Request
 from scoring.pod_request import effective_request
 from scoring.resources import Remembered, ResourceScope
 
 _Wish: TypeAlias = DemandWish | CardDemand
 
 _MAX_KNOWN: Final = 1024
+_MAX_KEPT_LENGTH: Final = 1024  # characters
 TOO_MANY_TERMS: Final = (
     "the pod has too many terms of required node affinity: what it wants of the GPUs"
     " was not added to them"
@@ -60,9 +61,12 @@ class _Seen:
         """Return what labels must be for a wish."""
         known = self.demands.get(wish)
         if known is None:
+            known = build_label_demand(self._alternatives(wish))
+            if isinstance(wish, DemandWish) and not _is_brief(wish.request):
+                return known
             if len(self.demands) >= _MAX_KNOWN:
                 self.demands.clear()
-            known = self.demands[wish] = build_label_demand(self._alternatives(wish))
+            self.demands[wish] = known
         return known
 
     def _alternatives(self, wish: _Wish) -> tuple[Alternative, ...]:
@@ -133,6 +137,11 @@ class KnownCards:
             if self._seen is seen:
                 self._seen = newer
         return newer
+
+
+def _is_brief(request: Request) -> bool:
+    """Say whether to remember `request`: nobody has checked yet what it names."""
+    return sum(len(name) for name, _ in request) <= _MAX_KEPT_LENGTH
 
 
 class AffinityStep:

@@ -54,11 +54,11 @@ class _Largest:
     ----------
     generation : int
     by_gpus : dict
-        What is wanted -> what is offered; None for no such node.
+        What is wanted -> what is offered, where there are such nodes.
     """
 
     generation: int
-    by_gpus: dict[_Wanted, _Offer | None] = field(default_factory=dict)
+    by_gpus: dict[_Wanted, _Offer] = field(default_factory=dict)
 
 
 class CapacityCheck:
@@ -121,7 +121,8 @@ class CapacityCheck:
             return largest.by_gpus[wanted]
         except KeyError:
             most = _largest_offer(snapshot, *wanted)
-        if len(largest.by_gpus) < _MAX_KNOWN:
+        # What no node has may be named at any length, by a pod that nobody has checked.
+        if most is not None and len(largest.by_gpus) < _MAX_KNOWN:
             largest.by_gpus[wanted] = most
         return most
 

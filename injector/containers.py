@@ -18,7 +18,10 @@ REQUESTS: Final = "requests"
 LIMITS: Final = "limits"
 # "cpu, memory request for container main", as the admission plugin writes it:
 # plugin/pkg/admission/limitranger/admission.go
-_FILLED: Final = re.compile(r"(.+) (request|limit) for (init )?container (.+)")
+# A line break ends no name: a clause in which it did would be tried at each "for".
+_FILLED: Final = re.compile(
+    r"(.+) (request|limit) for (init )?container (.+)", re.DOTALL
+)
 _FILLED_PREFIX: Final = "LimitRanger plugin set: "
 
 

@@ -3,14 +3,13 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
 from cluster.cache import NotSyncedError
-from cluster.decode import Fault, constraints_of
+from cluster.decode import constraints_of
 from cluster.demands import DemandReader
 from cluster.objects import Pod
 from injector.affinity import KnownCards
@@ -24,36 +23,23 @@ from injector.moves import (
     read_plans,
     record_of,
 )
+from injector.outcomes import FallbackOutcome, outcome_of
 from injector.room import Claim
 from injector.weighed import NOT_WEIGHED, FallbackAnnotations, Mark, write_decision
-from injector.weighing import Choice, Plan, choose_plan, pending_claims, without_pod
+from injector.weighing import (
+    Choice,
+    Plan,
+    choose_plan,
+    find_faults,
+    pending_claims,
+    without_pod,
+)
 from scoring.demand import Demand
 from scoring.objects import Constraints, Request
 from scoring.snapshot import Snapshot
 
 AUDIT_RECORD: Final = "fallback"
 AUDIT_ORIGINAL: Final = "fallback-original"
-
-
-class FallbackOutcome(StrEnum):
-    """What became of a pod; the values are metric labels."""
-
-    NOT_ASKED = "not_asked"
-    """It asks for nothing that can fall."""
-    NAMESPACE_EXCLUDED = "namespace_excluded"
-    OPTED_OUT = "opted_out"
-    ALREADY_WEIGHED = "already_weighed"
-    NOT_SYNCED = "not_synced"
-    MALFORMED = "malformed"
-    KEPT = "kept"
-    """There is room for it as it is."""
-    KEPT_FULL = "kept_full"
-    """There is room neither for it as it is nor for another form; its own exists."""
-    CHANGED = "changed"
-    CHANGED_FULL = "changed_full"
-    """Its own resource exists nowhere; what it was changed to is not free now."""
-    NOWHERE = "nowhere"
-    """No node offers enough of any resource that it could take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +87,16 @@ class _Asking:
         """The resources that the pod asks and that can fall."""
         return self.options.chains.in_order(dict(self.unchanged.request))
 
+    def is_promised(self, promised: Request) -> bool:
+        """Say whether this may have been promised to the pod as it is."""
+        return self.mark.may_be_of(promised) and not self.is_outdated(promised)
+
     def is_outdated(self, promised: Request) -> bool:
         """Say whether the pod may have been promised this when it asked otherwise."""
-        return self.mark.is_outdated(promised, self.unchanged.request, self.sources)
+        # PERF: asked of each hold, and most pods come without a mark.
+        return bool(self.mark.resources) and self.mark.is_outdated(
+            promised, self.unchanged.request, self.sources
+        )
 
 
 class Fallback:
@@ -153,13 +146,12 @@ class Fallback:
             takes_shares=annotations.get(options.annotations.sharing) == "allowed",
         )
         demand = options.demands.read_kept(annotations).demand
-        if plans and not demand.is_readable:
-            message = "what the pod wants of the cards cannot be read"
-            faults.append(Fault("metadata.annotations", message))
+        constraints = constraints_of(decoded)
+        faults += find_faults(demand, constraints) if plans else []
         if faults:
             return _malformed(str(faults[0]))
         mark = Mark.read(annotations.get(options.annotations.mark, ""))
-        asking = _Asking(plans, constraints_of(decoded), options, demand, mark)
+        asking = _Asking(plans, constraints, options, demand, mark)
         skipped = _reason_to_skip(annotations, facts, asking)
         if skipped is None and self._is_decided(annotations, facts, asking):
             skipped = FallbackOutcome.ALREADY_WEIGHED
@@ -195,8 +187,12 @@ class Fallback:
         if not mark.resources:
             # A record alone is another webhook's: what has fallen once falls no more.
             return asking.options.annotations.record in annotations
-        is_covered = set(mark.resources).issuperset(asking.sources)
-        if not is_covered or self._holds.has(facts, asking.is_outdated):
+        if not set(mark.resources).issuperset(asking.sources):
+            return False
+        # Fellows may ask other amounts: what was promised to one of them says nothing.
+        if self._holds.adopt(facts, asking.is_promised, is_first=True):
+            return True
+        if self._holds.has(facts, asking.is_outdated):
             return False
         self._holds.adopt(facts, mark.may_be_of)
         return True
@@ -216,7 +212,7 @@ class Fallback:
             snapshot: Snapshot, held: tuple[Claim, ...]
         ) -> tuple[Claim | None, Choice | None]:
             choice = choose(snapshot, held)
-            if facts.name and _outcome_of(choice) is not FallbackOutcome.KEPT:
+            if facts.name and outcome_of(choice) is not FallbackOutcome.KEPT:
                 # Looked for only now, among all pods: few have a name already.
                 before = without_pod(snapshot, facts.namespace, facts.name)
                 choice = choice if before is None else choose(before, held)
@@ -257,20 +253,11 @@ def _put_into_effect(
     mark = Mark.of(moves.get(source, source) for source in sources)
     is_further = asking.mark.is_kept(dict(asking.unchanged.request))
     write_decision(pod, names, mark, record, is_further=is_further)
-    outcome = _outcome_of(choice)
+    outcome = outcome_of(choice)
     warnings = _warnings_of(outcome, asking, plan)
     if moves and asking.options.known_cards is not None:
         warnings += asking.options.known_cards.require(pod, plan.card)
     return FallbackResult(outcome, warnings, MappingProxyType(audit))
-
-
-def _outcome_of(choice: Choice | None) -> FallbackOutcome:
-    if choice is None:
-        return FallbackOutcome.NOWHERE
-    if choice.plan.moves:
-        full = FallbackOutcome.CHANGED_FULL
-        return FallbackOutcome.CHANGED if choice.is_free else full
-    return FallbackOutcome.KEPT if choice.is_free else FallbackOutcome.KEPT_FULL
 
 
 def _warnings_of(

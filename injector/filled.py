@@ -10,6 +10,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from injector.containers import LIMITS, REQUESTS
+
 FILLED_ANNOTATION: Final = "gpu-extender.io/filled"
 # container -> `requests` or `limits` -> resource -> quantity
 Filled: TypeAlias = dict[str, dict[str, dict[str, str]]]
@@ -48,12 +50,15 @@ def still_filled(
         (name, side, resource)
         for container in containers
         for name in [container.get("name", "")]
-        for side, amounts in note.get(name, {}).items()
+        # What it asks is looked up in the note: containers of one name share an entry.
+        for side, amounts in _asked(container).items()
         for resource, quantity in amounts.items()
-        if _quantity_of(container, side, resource) == quantity
+        if quantity is not None
+        and note.get(name, {}).get(side, {}).get(resource) == quantity
     )
 
 
-def _quantity_of(container: Mapping[str, Any], side: str, resource: str) -> Any:
-    """Return what a container asks now, None if it does not."""
-    return ((container.get("resources") or {}).get(side) or {}).get(resource)
+def _asked(container: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what a container asks now, as `Filled` has it."""
+    resources = container.get("resources") or {}
+    return {side: resources.get(side) or {} for side in (REQUESTS, LIMITS)}

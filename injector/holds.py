@@ -44,6 +44,8 @@ class _Hold:
     claim : Claim
     ends : float
         By the monotonic clock.
+    is_settled : bool
+        Whether its pod has been reviewed again since.
     kind : tuple
         What `is_of` and `likeness` look at.
     """
@@ -53,6 +55,7 @@ class _Hold:
     request_uid: str
     claim: Claim
     ends: float
+    is_settled: bool = False
     kind: Kind = field(init=False)
 
     def __post_init__(self) -> None:
@@ -159,8 +162,9 @@ class Holds:
             if not facts.is_dry_run:
                 if claim is not None:
                     ends = self._monotonic() + self._hold_seconds
-                    key, owner = _key_of(facts), facts.owner_uid
-                    others.append(_Hold(key, owner, facts.request_uid, claim, ends))
+                    key, owner, uid = _key_of(facts), facts.owner_uid, facts.request_uid
+                    is_again = len(others) < len(self._holds)
+                    others.append(_Hold(key, owner, uid, claim, ends, is_again))
                 self._holds = others[-self._limit :]
         return result
 
@@ -169,16 +173,23 @@ class Holds:
         with self._lock:
             return self._earlier(facts, is_earlier) is not None
 
-    def adopt(self, facts: PodFacts, is_earlier: IsEarlier) -> None:
-        """Make an earlier promise to this pod one of the present request."""
+    def adopt(
+        self, facts: PodFacts, is_earlier: IsEarlier, *, is_first: bool = False
+    ) -> bool:
+        """Make an earlier promise to this pod one of the present request.
+
+        Returns whether there was one. With `is_first`, a promise whose pod has been
+        reviewed again already is none: it is another pod's.
+        """
         with self._lock:
             earlier = self._earlier(facts, is_earlier)
-            self._holds = [
-                replace(hold, request_uid=facts.request_uid)
-                if hold is earlier
-                else hold
-                for hold in self._holds
-            ]
+            if earlier is None or (is_first and earlier.is_settled):
+                return False
+            place = self._holds.index(earlier)
+            self._holds[place] = replace(
+                earlier, request_uid=facts.request_uid, is_settled=True
+            )
+            return True
 
     def end(self, facts: PodFacts, is_earlier: IsEarlier) -> None:
         """End an earlier promise to this pod."""
@@ -197,6 +208,7 @@ class Holds:
     def _earlier(self, facts: PodFacts, is_earlier: IsEarlier) -> _Hold | None:
         """Return the youngest hold that may be this pod's.
 
+        One whose own pod has been reviewed again already comes last.
         A dry run has none of its own, and would see another pod's as free.
         """
         if facts.is_dry_run:
@@ -206,7 +218,7 @@ class Holds:
             for hold in reversed(self._holds)
             if hold.is_alike(facts) and is_earlier(hold.claim.request)
         )
-        return next(found, None)
+        return min(found, key=lambda hold: hold.is_settled, default=None)
 
     def release(self, facts: PodFacts) -> None:
         """End the hold of this request; without one, nothing happens."""

@@ -4,11 +4,15 @@ Pods of one controller, or of one ``generateName``, need not be alike: those of 
 DaemonSet each want a node of their own. Whose hold ends then makes a difference.
 """
 
-from collections.abc import Hashable
-from typing import TypeAlias
+from collections.abc import Hashable, Sequence
+from typing import Final, TypeAlias
 
 from injector.room import Claim
 from scoring.objects import Arrival, Constraints, SelectorTerm
+
+# Pairs of terms. Of more, only terms that are all the same are told to be kept: a pod
+# may have thousands, and other reviews wait.
+MAX_COMPARED: Final = 4096
 
 # Of claims that are equal here, each is as good as another for a pod that appears.
 Kind: TypeAlias = tuple[Hashable, ...]
@@ -44,11 +48,16 @@ def _count_kept(now: Constraints, then: Constraints) -> int:
     if then.affinity_terms is None:
         return 0
     terms = then.affinity_terms
-    if now.affinity_terms is None or not all(
-        any(_keeps(term, earlier) for earlier in terms) for term in now.affinity_terms
-    ):
+    if now.affinity_terms != terms and not _all_keep(now.affinity_terms, terms):
         return -1
     return sum(len(term.expressions or ()) + len(term.fields or ()) for term in terms)
+
+
+def _all_keep(now: Sequence[SelectorTerm] | None, then: Sequence[SelectorTerm]) -> bool:
+    """Say whether each term has all requirements that an earlier one had."""
+    if now is None or len(now) * len(then) > MAX_COMPARED:
+        return False
+    return all(any(_keeps(term, earlier) for earlier in then) for term in now)
 
 
 def _keeps(now: SelectorTerm, then: SelectorTerm) -> bool:

@@ -15,6 +15,8 @@ from scoring.resources import QuantityError, is_whole_card, parse_amount
 
 # A pod that asks for one resource has a handful; more need several long chains at once.
 MAX_PLANS: Final = 256
+# Containers, in all forms together; a pod may have thousands.
+MAX_REREAD: Final = 8192
 CONTAINER_LISTS: Final = ("containers", "initContainers")
 
 
@@ -103,7 +105,9 @@ def build_plans(amounts: PodSpec, chains: Chains, *, takes_shares: bool) -> list
     if not sources:
         return []
     plans = []
-    for moves in islice(_all_moves(sources, chains), MAX_PLANS):
+    containers = len(amounts.containers or ()) + len(amounts.init_containers or ())
+    most = min(MAX_PLANS, 1 + MAX_REREAD // max(containers, 1))
+    for moves in islice(_all_moves(sources, chains), most):
         request = _effective(amounts, dict(moves))
         plans.append(Plan(moves, request, _card_demand(moves, takes_shares)))
     return plans

@@ -12,7 +12,7 @@ import numpy as np
 
 from scoring.cards import NodeCards
 from scoring.demand import NO_DEMAND, Demand
-from scoring.eligibility import eligible_columns, is_eligible
+from scoring.eligibility import eligible_columns, is_eligible, node_cost
 from scoring.gpu_models import GIB
 from scoring.objects import Constraints, NodeFacts, Request
 from scoring.resources import MAX_QUANTITY
@@ -52,6 +52,16 @@ class CardDemand:
 
 
 ANY_CARD: Final = CardDemand()
+# As `node_cost` counts: some tenths of a millisecond for each node, while others wait.
+MAX_NODE_COST: Final = 40_000
+
+
+def is_costly(constraints: Constraints) -> bool:
+    """Say whether it takes too long to find the nodes for such a pod.
+
+    A pod may have thousands of terms of affinity; it is not laid anywhere.
+    """
+    return node_cost(constraints) > MAX_NODE_COST
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +148,8 @@ class Room:
 
     def _find_place(self, request: Request, claim: Claim) -> int | None:
         """Return where `request` fits with the least left free, None for nowhere."""
+        if is_costly(claim.constraints):
+            return None
         fits = np.ones(len(self._columns), dtype=np.bool_)
         total = np.zeros(len(self._columns), dtype=np.int64)
         for name, amount in request:

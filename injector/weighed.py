@@ -45,7 +45,8 @@ class Mark:
     @classmethod
     def read(cls, text: str) -> Self:
         """Return the mark that an annotation holds."""
-        return cls(tuple(text.split(",")) if text else ())
+        # Each once: what a user has written may name one a thousand times.
+        return cls.of(text.split(",") if text else ())
 
     @classmethod
     def of(cls, resources: Iterable[str]) -> Self:

@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from injector.room import ANY_CARD, CardDemand, Claim, Room
+from cluster.decode import Fault
+from injector.room import ANY_CARD, CardDemand, Claim, Room, is_costly
 from scoring.demand import NO_DEMAND, Demand
 from scoring.objects import Constraints, Request
 from scoring.snapshot import Int64Array, Snapshot
@@ -44,6 +45,18 @@ class Choice:
 
     plan: Plan
     is_free: bool
+
+
+def find_faults(demand: Demand, constraints: Constraints) -> list[Fault]:
+    """Return why a pod that says this of itself cannot be weighed."""
+    faults = []
+    if not demand.is_readable:
+        message = "what the pod wants of the cards cannot be read"
+        faults.append(Fault("metadata.annotations", message))
+    if is_costly(constraints):
+        message = "it takes too long to compare so many requirements with nodes"
+        faults.append(Fault("spec", message))
+    return faults
 
 
 def pending_claims(

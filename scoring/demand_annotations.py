@@ -10,6 +10,8 @@ from scoring.gpu_models import normal_name
 from scoring.resources import QuantityError, parse_quantity, shorten
 
 MAX_TYPES: Final = 64
+# Characters of one: twice what a label holds, for those that are dropped from it.
+MAX_NAME: Final = 128
 # Less is a number whose unit was left out.
 MIN_MEMORY: Final = 2**20
 
@@ -112,7 +114,7 @@ class DemandAnnotations:
         is_model : callable
             Says whether a rule key names a model or family.
         """
-        if own.types or not (key and is_model(key)):
+        if own.types or not 0 < len(key) <= MAX_NAME or not is_model(key):
             return own
         if self.is_rule_key_filter:
             return replace(own, types=(key.strip(),))
@@ -127,7 +129,7 @@ def is_askable(name: str) -> bool:
     >>> is_askable("Intel(R) Arc (Pro)"), is_askable("A10+0"), is_askable("L4/0S")
     (True, False, False)
     """
-    if not (_NAME.fullmatch(name) and normal_name(name)):
+    if len(name) > MAX_NAME or not (_NAME.fullmatch(name) and normal_name(name)):
         return False
     return not _DROPPED.search(_MARKS.sub(" ", name))
 

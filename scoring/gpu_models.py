@@ -13,9 +13,10 @@ Models: TypeAlias = frozenset[str]
 _DROPPED: Final = re.compile(r"[^A-Za-z0-9._\s-]")
 _JOINED: Final = re.compile(r"[\s_-]+")
 _VENDOR_PREFIX: Final = "nvidia-"
+# Characters: pods name models, too, at any length.
+_MAX_REMEMBERED_NAME: Final = 128
 
 
-@lru_cache(maxsize=4096)
 def normal_name(text: str) -> str:
     """Return the form in which names of models are compared, whole.
 
@@ -26,8 +27,17 @@ def normal_name(text: str) -> str:
     >>> normal_name("NVIDIA A100-SXM4-80GB"), normal_name("A100-SXM4-80GB")
     ('a100-sxm4-80gb', 'a100-sxm4-80gb')
     """
+    if len(text) > _MAX_REMEMBERED_NAME:
+        return _normal_name(text)
+    return _remembered_normal_name(text)
+
+
+def _normal_name(text: str) -> str:
     kept = _JOINED.sub("-", _DROPPED.sub("", text)).strip("-").lower()
     return kept.removeprefix(_VENDOR_PREFIX)
+
+
+_remembered_normal_name: Final = lru_cache(maxsize=4096)(_normal_name)
 
 
 @dataclass(frozen=True, slots=True)

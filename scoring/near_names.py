@@ -4,6 +4,7 @@ import difflib
 import re
 from typing import Final
 
+from scoring.demand_annotations import MAX_NAME
 from scoring.gpu_models import GpuTable, normal_name
 
 MAX_NEAR: Final = 3
@@ -28,6 +29,8 @@ def near_names(table: GpuTable, name: str) -> tuple[str, ...]:
     >>> near_names(default_table(), "A100-80")
     ('A100-80GB', 'H100-80GB', 'A800-80GB')
     """
+    if len(name) > MAX_NAME:
+        return ()
     models = table.models.values()
     names = sorted({own for item in models for own in (item.name, *item.families)})
     written = {normal_name(own): own for own in names}

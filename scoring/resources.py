@@ -14,6 +14,10 @@ from typing import Final
 
 MAX_QUANTITY: Final = 2**63 - 1
 MAX_REMEMBERED: Final = 4096
+# Characters. What a request names is looked at before Kubernetes has checked it: what
+# is longer than a quantity or the name of a resource can be is not kept.
+_MAX_REMEMBERED_TEXT: Final = 32
+_MAX_REMEMBERED_NAME: Final = 317
 CPU: Final = "cpu"
 PODS: Final = "pods"
 STANDARD_RESOURCES: Final = (CPU, "memory", "ephemeral-storage")
@@ -152,7 +156,6 @@ def _bounded(digits: str, power: int) -> Fraction:
     return Fraction(mantissa, 10**-power)
 
 
-@lru_cache(maxsize=16384)
 def parse_quantity(text: str, scale: int = 1) -> int:
     """Return `text` times `scale`, rounded up to a whole base unit.
 
@@ -165,8 +168,18 @@ def parse_quantity(text: str, scale: int = 1) -> int:
     >>> parse_quantity("1.5Gi")  # memory in bytes
     1610612736
     """
+    if len(text) > _MAX_REMEMBERED_TEXT:
+        return _parse_whole(text, scale)
+    return _remembered_whole(text, scale)
+
+
+def _parse_whole(text: str, scale: int) -> int:
+    """Return what `parse_quantity` does."""
     value = exact_quantity(text) * scale
     return min(-(-value.numerator // value.denominator), MAX_QUANTITY)
+
+
+_remembered_whole: Final = lru_cache(maxsize=16384)(_parse_whole)
 
 
 def scale_of(resource: str) -> int:
@@ -243,6 +256,8 @@ class Remembered(dict[str, bool]):
         self._predicate = predicate
 
     def __missing__(self, resource: str) -> bool:
+        if len(resource) > _MAX_REMEMBERED_NAME:
+            return self._predicate(resource)
         if len(self) >= MAX_REMEMBERED:  # names come from requests: no end to them
             self.clear()
         self[resource] = self._predicate(resource)

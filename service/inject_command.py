@@ -18,7 +18,7 @@ from cluster.decode import Fault
 from extender.manifest import pod_in
 from extender.wire import WireError
 from injector.admission import Admission
-from injector.fallback import FallbackOutcome
+from injector.outcomes import FallbackOutcome
 from injector.review import ReviewError, decode_review, encode_answer, read_pod
 from injector.rule_fields import NAMESPACE
 from injector.rules import Outcome, Reason

@@ -1,5 +1,6 @@
 """The webhook writes what a pod demands of its cards into its affinity."""
 
+import sys
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from injector.admission import AdmissionOptions
 from injector.affinity import TOO_MANY_TERMS, AffinityStep, KnownCards
 from injector.chains import Chains
 from injector.demand_check import DemandCheck
+from injector.facts import PodFacts
 from injector.fallback import FallbackOptions
 from scoring.card_reader import CardRules
 from scoring.demand_annotations import DemandAnnotations
@@ -32,6 +34,8 @@ L4: Final = {
 }
 NOT_T4: Final = {"key": PRODUCT, "operator": "NotIn", "values": ["Tesla-T4"]}
 ZONE: Final = {"key": "zone", "operator": "Exists"}
+
+FACTS: Final = PodFacts("request", "ml", "p", "", "", is_dry_run=False)
 
 
 def make_cell(*products: str) -> SnapshotCell:
@@ -278,3 +282,16 @@ def test_a_slice_that_falls_to_a_slice_goes_anywhere() -> None:
     pod, _, _ = cluster.review(make_slice_pod())
 
     assert terms_of(pod) is None
+
+
+def test_what_a_pod_asks_at_any_length_is_not_remembered() -> None:
+    resource = "nvidia.com/" + "x" * 1_000_000
+    known = KnownCards(make_cell("Tesla-T4"), RULES)
+    pod = wanting(both({resource: "1"}), types="L4")
+    step = AffinityStep(known, DemandReader(), SCOPE)
+    before = sys.getrefcount(resource)
+
+    step.apply(pod, FACTS)
+    step.apply(pod, FACTS)
+
+    assert sys.getrefcount(resource) == before

@@ -1,3 +1,4 @@
+import sys
 from typing import Any, Final
 
 import pytest
@@ -163,3 +164,23 @@ def test_demands_that_were_read_are_kept_in_bounds(
     read = [demands.read({TYPE: name}).types for name in ("L4", "T4", "A10", "L4")]
 
     assert read == [("L4",), ("T4",), ("A10",), ("L4",)]
+
+
+def test_a_demand_of_any_length_is_read_but_not_remembered() -> None:
+    reader = DemandReader()
+    text = " " * 1_000_000 + "L4"
+    before = sys.getrefcount(text)
+
+    assert reader.read({TYPE: text}).types == ("L4",)
+    assert sys.getrefcount(text) == before
+
+
+@pytest.mark.parametrize(
+    "length", [pytest.param(129, id="a bit"), pytest.param(10**6, id="very much")]
+)
+def test_no_model_has_a_name_longer_than_a_label(length: int) -> None:
+    key = "L4" + "(" * (length - 2)
+
+    with pytest.raises(DemandError):
+        DemandAnnotations().parse({TYPE: "L" * length})
+    assert DemandReader().read({RULE_KEY: key}) == NO_DEMAND

@@ -6,7 +6,7 @@ from cluster.cache import SnapshotCell
 from cluster.demands import DemandReader
 from injector.demand_check import DemandCheck
 from injector.facts import PodFacts
-from injector.fallback import FallbackOutcome
+from injector.outcomes import FallbackOutcome
 from tests.builders import SCOPE, Tree, make_node, make_pod, make_snapshot
 from tests.fakes.admissions import LONG_CHAIN, Admissions, make_review
 

@@ -1,13 +1,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.cache import SnapshotCell
+from cluster.objects import PodSpec
 from injector.chains import Chains
 from injector.facts import PodFacts
 from injector.fallback import Fallback, FallbackOptions
 from injector.holds import Holds
+from injector.moves import read_plans
 from injector.weighed import FallbackAnnotations
 from tests.builders import Tree, make_container, make_node, make_pod
 from tests.fakes.admissions import (
@@ -710,3 +713,42 @@ def test_a_pod_with_very_many_forms_is_weighed_on_the_first_of_them() -> None:
 
     assert result.outcome == "nowhere"
     assert pod["metadata"]["annotations"][MARK] == ",".join(tier[0] for tier in tiers)
+
+
+LONG_AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": f"k{place}", "operator": "DoesNotExist"}]}
+                for place in range(1000)
+            ]
+        }
+    }
+}
+
+
+def test_a_pod_with_thousands_of_terms_of_affinity_is_left_alone() -> None:
+    review = make_review(spec={"affinity": LONG_AFFINITY})
+
+    got, result, _ = Admissions(nodes=[slices("a", gpus=4)]).review(review)
+
+    assert got == review
+    assert result.outcome == "malformed"
+    assert "too long" in result.warnings[0]
+
+
+def test_a_pending_pod_with_thousands_of_terms_of_affinity_is_laid_nowhere() -> None:
+    admissions = Admissions(nodes=[slices("a", g2=1, gpus=4)])
+    admissions.appear(make_review(spec={"affinity": LONG_AFFINITY}), name="long")
+
+    assert admissions.outcome() == "kept"
+
+
+def test_of_thousands_of_containers_only_the_first_forms_are_weighed() -> None:
+    containers = [asking({MIG_3G: 1}, name=f"c{place}") for place in range(5000)]
+    spec = msgspec.convert(make_pod(containers=containers)["spec"], PodSpec)
+
+    plans, faults = read_plans(spec, Chains((LONG_CHAIN,)), takes_shares=False)
+
+    assert [plan.moves for plan in plans] == [(), ((MIG_3G, MIG_2G),)]
+    assert not faults

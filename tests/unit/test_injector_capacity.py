@@ -1,9 +1,13 @@
 """Warnings for pods larger than the nodes of the cluster."""
 
+import sys
+from typing import Final
+
 from cluster.cache import SnapshotCell
 from cluster.demands import DemandReader
 from injector.admission import AdmissionOptions
 from injector.capacity import CapacityCheck
+from injector.facts import PodFacts
 from tests.builders import SCOPE, Tree, make_node, make_snapshot
 from tests.fakes.webhook import (
     AMD,
@@ -14,6 +18,8 @@ from tests.fakes.webhook import (
     make_pod,
     make_webhook,
 )
+
+FACTS: Final = PodFacts("request", "ml", "p", "", "", is_dry_run=False)
 
 
 def checking(*nodes: Tree) -> Webhook:
@@ -121,3 +127,16 @@ def test_pods_without_gpus_are_not_looked_at() -> None:
 
 def test_nothing_is_said_before_the_first_snapshot() -> None:
     assert checking().send(make_pod(container("a", gpus(8)))).warnings == []
+
+
+def test_what_no_node_has_is_not_remembered() -> None:
+    resource = "nvidia.com/mig-" + "x" * 1_000_000
+    cell = SnapshotCell()
+    cell.publish(make_snapshot(nodes=[make_node(gpus=1)]))
+    check = CapacityCheck(cell, SCOPE, DemandReader())
+    pod = make_pod(container("a", both({resource: "1"})))
+    before = sys.getrefcount(resource)
+
+    check.apply(pod, FACTS)
+
+    assert sys.getrefcount(resource) == before

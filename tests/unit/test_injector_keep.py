@@ -1,5 +1,6 @@
 """What stays and what is filled where the operator chose ``existing: keep``."""
 
+import json
 from typing import Any
 
 import pytest
@@ -352,3 +353,23 @@ def test_legal_spellings_of_a_gpu_count(quantity: Any, cpu: str) -> None:
     )
 
     assert answered.amounts("a")["cpu"] == cpu
+
+
+def test_what_many_containers_of_one_name_were_given_is_looked_up_at_once() -> None:
+    asked = {"requests": {GPU: "1", "cpu": "1"}, "limits": {GPU: "1"}}
+    note = {"c": {"requests": {f"r{place}": "1" for place in range(50_000)}}}
+    pod = make_pod(
+        *(container("c", asked) for _ in range(2000)),
+        annotations={FILLED_ANNOTATION: json.dumps(note)},
+    )
+
+    answered = keeping(v100(per_gpu("cpu", 12))).send(pod)
+
+    assert not answered.operations
+
+
+def test_a_note_of_limit_ranger_that_somebody_made_up_is_read_at_once() -> None:
+    said = "x request for container " * 50_000 + "\nx"
+    pod = make_pod(container("c", gpus(1, cpu="2")), annotations={LIMIT_RANGER: said})
+
+    assert not keeping(v100(per_gpu("cpu", 12))).send(pod).operations

@@ -77,3 +77,20 @@ def test_how_like_a_pod_is_by_its_amounts(
     )
 
     assert likeness(arrival, Claim(((MIG, 1),), NO_CONSTRAINTS))[0] is is_same
+
+
+def test_of_thousands_of_terms_only_the_same_are_told_to_be_kept() -> None:
+    many = [
+        (LabelRequirement(key=f"k{place}", operator="Exists"),)
+        for place in range(20_000)
+    ]
+    then = terms(*many)
+    kept, narrowed = terms(*many), terms(*((*term, EAST) for term in many))
+    claim = Claim(((MIG, 1),), then)
+
+    found = [
+        likeness(PodArrival(1, "ml", "t-1", "t-", "job-1", ((MIG, 1),), now), claim)
+        for now in (kept, narrowed)
+    ]
+
+    assert found == [(True, True, 20_000), (True, True, -1)]

@@ -1,3 +1,4 @@
+import sys
 from fractions import Fraction
 
 import pytest
@@ -283,3 +284,18 @@ def test_remembered_names_have_an_end() -> None:
     assert len(remembered) == 1
     assert remembered[str(MAX_REMEMBERED)]
     assert len(calls) == MAX_REMEMBERED + 1
+
+
+def test_no_name_is_remembered_that_kubernetes_would_not_take() -> None:
+    remembered = Remembered(SCOPE.is_gpu)
+
+    assert not remembered["x" * 1_000_000]
+    assert not remembered
+
+
+def test_no_quantity_is_remembered_that_nobody_writes() -> None:
+    text = "0" * 1_000_000 + "7"
+    before = sys.getrefcount(text)
+
+    assert parse_quantity(text) == 7
+    assert sys.getrefcount(text) == before

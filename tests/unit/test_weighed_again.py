@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from injector.weighed import Mark
 from tests.builders import Tree, make_node
 from tests.fakes.admissions import (
     GPU,
@@ -16,6 +17,7 @@ from tests.fakes.admissions import (
     Admissions,
     asked_of,
     asking,
+    make_review,
 )
 
 NODE = make_node(name="a", resources={MIG_3G: "1", MIG_2G: "1", MIG_1G: "3"}, gpus=8)
@@ -211,3 +213,65 @@ def test_a_pod_of_the_same_name_that_is_still_shown_is_gone(
     again, _, _ = admissions.review(name="db-0", namespace=namespace)
 
     assert asked_of(again) == [{got: "1"}]
+
+
+def held_by(admissions: Admissions) -> int:
+    """Return how many slices are promised of the three that there are."""
+    free = 0
+    while admissions.outcome(asking_slices(1), name=f"probe-{free}") == "kept":
+        free += 1
+    return 3 - free
+
+
+def asking_slices(count: int) -> Tree:
+    """Return a pod that asks so many slices in one container."""
+    return make_review({MIG_2G: count})
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param("abAB", id="one after the other"),
+        pytest.param("abBA", id="the last one first"),
+        pytest.param("aAbB", id="each at once"),
+    ],
+)
+def test_fellows_that_ask_other_amounts_keep_their_own_holds(steps: str) -> None:
+    slices = make_node(name="a", resources={MIG_2G: "3"})
+    admissions = Admissions(nodes=[slices, make_node(name="b", gpus=8)])
+    pods = {"a": asking_slices(1), "b": asking_slices(2)}
+
+    for step in steps:
+        pods[step.lower()] = admissions.review(pods[step.lower()])[0]
+
+    assert [asked_of(pod) for pod in pods.values()] == [
+        [{MIG_2G: "1"}],
+        [{MIG_2G: "2"}],
+    ]
+    assert held_by(admissions) == 3
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param("abAB", id="one after the other"),
+        pytest.param("abBA", id="the last one first"),
+        pytest.param("aAbB", id="each at once"),
+    ],
+)
+def test_fellows_whose_amounts_are_all_changed_are_all_weighed_anew(steps: str) -> None:
+    slices = make_node(name="a", resources={MIG_2G: "3"})
+    admissions = Admissions(nodes=[slices, make_node(name="b", gpus=8)])
+    pods = {"a": asking_slices(1), "b": asking_slices(1)}
+
+    for step in steps:
+        if step.isupper():
+            asks({MIG_2G: 2})(pods[step.lower()])
+        pods[step.lower()] = admissions.review(pods[step.lower()])[0]
+
+    got = sorted(str(asked_of(pod)) for pod in pods.values())
+    assert got == [str([{GPU: "2"}]), str([{MIG_2G: "2"}])]
+
+
+def test_a_mark_that_repeats_itself_says_each_resource_once() -> None:
+    assert Mark.read(",".join([MIG_2G] * 1000)) == Mark((MIG_2G,))
