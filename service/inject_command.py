@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -94,7 +95,9 @@ class Notes:
 
     def observe_admission(self, outcome: Outcome, reason: Reason) -> None:
         """Note what became of the pod."""
-        self.lines.append(f"{outcome.value} ({reason.value})")
+        # What skips the rules may well have changed the pod: fallback, node affinity.
+        what = "no injection" if outcome is Outcome.SKIPPED else outcome.value
+        self.lines.append(f"{what} ({reason.value})")
 
     def observe_fallback(self, outcome: str) -> None:
         """Note what the fallback did, if it was asked."""
@@ -120,8 +123,9 @@ def inject_pods(options: InjectOptions) -> int:
         if snapshot is not None:
             cell.publish(snapshot)
     webhook = Webhook(cell, settings, notes, folder_of(options.config))
-    if webhook.rules_path is None:
-        messages.append("rules: wanted --rules or injection.rulesFile, got neither")
+    if webhook.rules_path is None and not settings.fallback.chains:
+        wanted = "--rules, injection.rulesFile or fallback.chains"
+        messages.append(f"rules: wanted {wanted}, got none")
     attempt(webhook.load_rules, messages)
     read = partial(read_submission, namespace=options.namespace)
     pods = attempt(partial(read_manifests, options.pods, read), messages)
@@ -213,7 +217,9 @@ def review_pod(
 
     None if it is refused.
     """
-    uid = f"inject-{submission.label}"
+    # One of its own each time, as from the API server: by it pods are told apart that
+    # have yet to be named.
+    uid = str(uuid.uuid4())
     review = decode_review(build_review(submission.pod, submission.namespace, uid))
     answer = msgspec.json.decode(encode_answer(review, admission.decide(review)))
     response, noted = answer["response"], notes.take()

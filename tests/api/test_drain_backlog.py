@@ -12,7 +12,7 @@ from service.health import Health
 from service.process_settings import ServerSettings
 from service.server import HttpServer
 
-DEADLINE_SECONDS: Final = 10.0
+DEADLINE_SECONDS: Final = 60.0
 CALL: Final = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 

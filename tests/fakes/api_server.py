@@ -18,7 +18,7 @@ from tests.fakes.api_http import Fault, Request, Server, Status
 from tests.fakes.api_state import ApiState, Tree, bookmark_line, event_line
 
 LOOPBACK: Final = "127.0.0.1"
-DEADLINE_SECONDS: Final = 20.0
+DEADLINE_SECONDS: Final = 60.0
 
 
 class FakeApiServer:

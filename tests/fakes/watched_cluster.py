@@ -17,7 +17,7 @@ from cluster.writer import LedgerWriter
 from scoring.snapshot import Snapshot
 from tests.builders import BUILDER, GPU, LABEL_KEYS
 
-DEADLINE_SECONDS: Final = 20.0
+DEADLINE_SECONDS: Final = 60.0
 LONGEST_WAIT_SECONDS: Final = 0.05
 
 

@@ -33,12 +33,12 @@ def run(campaign: Campaign, seconds: float) -> tuple[float, float]:
 
     The start is after a warm-up, when everything bounded has been filled.
     """
+    campaign.fill()
     end = time.monotonic() + seconds
 
     def is_over() -> bool:
         return time.monotonic() >= end
 
-    campaign.fill()
     campaign.run(WARM_UP_BODIES, is_over)
     first = resident_mebibytes()
     while not is_over():

@@ -7,7 +7,7 @@ from cluster.cache import NotSyncedError, SnapshotCell
 from scoring.snapshot import Snapshot
 from tests.builders import make_node, make_snapshot
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 60.0
 
 
 def snapshot_of(generation: int) -> Snapshot:

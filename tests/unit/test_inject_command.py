@@ -87,7 +87,7 @@ def test_each_pod_has_its_patch_on_a_line_of_its_own(
     assert status == 0
     assert len(json.loads(first)) == 5
     assert second == "[]"
-    assert "pod default/q: skipped (no_gpu_type)\n" in printed.err
+    assert "pod default/q: no injection (no_gpu_type)\n" in printed.err
 
 
 def test_json_is_one_pod_or_a_list_of_pods(
@@ -149,7 +149,7 @@ def test_warnings_are_those_of_the_webhook(
     assert status == 0
     assert capsys.readouterr().err == (
         f"Warning: pod default/p: {warning}\n"
-        "pod default/p: skipped (unknown_gpu_type)\n"
+        "pod default/p: no injection (unknown_gpu_type)\n"
     )
 
 
@@ -205,7 +205,7 @@ def test_the_rule_is_that_of_the_namespace_of_the_pod_or_of_the_command_line(
         run("-f", write_manifest(tmp_path, manifest), "--rules", path, *extra)
 
         printed = capsys.readouterr()
-        assert printed.err == "pod ml/p: skipped (white_listed_namespace)\n"
+        assert printed.err == "pod ml/p: no injection (white_listed_namespace)\n"
 
 
 def test_the_pod_of_a_template_is_printed_as_its_controller_makes_it(
@@ -301,6 +301,38 @@ def test_pods_fall_back_on_the_given_cluster_one_after_the_other(
     assert "pod default/q: injected (rule_applied), fallback changed\n" in printed.err
 
 
+def test_pods_without_names_of_one_template_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_cluster(
+        tmp_path,
+        make_node(name="s", resources={MIG: "1"}),
+        make_node(name="w", gpus=8),
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "cluster: {source: file, files: [dump.json]}\n"
+        f"fallback: {{chains: [[{MIG}, {GPU}]]}}\n"
+    )
+    asking = {"limits": {MIG: "1"}, "requests": {MIG: "1"}}
+    pod = make_pod(container("a", asking), metadata={"name": "", "generateName": "q-"})
+    manifest = write_manifest(tmp_path, pod, pod)
+
+    status = run("-f", manifest, "--config", config)
+
+    printed = capsys.readouterr()
+    limits = [
+        item["spec"]["containers"][0]["resources"]["limits"]
+        for item in yaml.safe_load_all(printed.out)
+    ]
+    assert status == 0
+    assert limits == [{MIG: "1"}, {GPU: "1"}]
+    assert (
+        "pod default/q-*: no injection (unknown_gpu_type), fallback kept\n"
+        in printed.err
+    )
+
+
 def test_without_a_cluster_the_pod_is_told_that_nothing_was_weighed(
     rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,7 +399,7 @@ def test_all_faults_of_all_inputs_are_told_at_once(
         ),
         pytest.param(
             ["--rules", ""],
-            "rules: wanted --rules or injection.rulesFile, got neither",
+            "rules: wanted --rules, injection.rulesFile or fallback.chains, got none",
             id="no rules",
         ),
     ],

@@ -10,7 +10,7 @@ from cluster.writer import LedgerWriter
 from scoring.snapshot import Snapshot
 from tests.builders import GPU, make_node, make_node_record, make_pod, make_pod_record
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 60.0
 NODE = make_node_record(make_node(gpus=8))
 LISTED: tuple[Change, ...] = (NodesListed((NODE,)), PodsListed(()))
 # No record at all: a mistake of our own that no decoder makes.
