@@ -63,8 +63,7 @@ class Ledger:
         self._reread: set[str] = set()  # those that say something else of themselves
         self._is_layout_stale = True
         self._has_changes = True
-        # resource -> row of the last snapshot
-        self._rows: dict[str, int] = {}
+        self._rows: dict[str, int] = {}  # resource -> row of the last snapshot
         self._last: Snapshot | None = None
 
     @property

@@ -17,6 +17,15 @@ FILLED_ANNOTATION: Final = "gpu-extender.io/filled"
 Filled: TypeAlias = dict[str, dict[str, dict[str, str]]]
 
 
+def have_own_names(containers: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether a note can tell the containers apart.
+
+    The API server refuses the pod if not, but only once all webhooks have seen it.
+    """
+    names = [container.get("name") for container in containers]
+    return all(names) and len(set(names)) == len(names)
+
+
 def note_of(filled: Filled) -> str:
     """Return the value of the annotation."""
     return msgspec.json.encode(filled).decode()
@@ -40,7 +49,7 @@ def still_filled(
         Container name, ``requests`` or ``limits``, resource.
     """
     text = annotations.get(FILLED_ANNOTATION)
-    if not text:
+    if not text or not have_own_names(containers):
         return frozenset()
     try:
         note = msgspec.json.decode(text, type=Filled)
@@ -49,12 +58,12 @@ def still_filled(
     return frozenset(
         (name, side, resource)
         for container in containers
-        for name in [container.get("name", "")]
-        # What it asks is looked up in the note: containers of one name share an entry.
+        for name in [container["name"]]
         for side, amounts in _asked(container).items()
         for resource, quantity in amounts.items()
         if quantity is not None
-        and note.get(name, {}).get(side, {}).get(resource) == quantity
+        # A quantity may be a number in a manifest.
+        and note.get(name, {}).get(side, {}).get(resource) == str(quantity)
     )
 
 

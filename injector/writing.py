@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from injector.budget import Amount
 from injector.containers import LIMITS, REQUESTS, ContainerAmounts
-from injector.filled import FILLED_ANNOTATION, Filled, note_of
+from injector.filled import FILLED_ANNOTATION, Filled, have_own_names, note_of
 from scoring.resources import shorten
 
 OVERWRITTEN: Final = "overwritten"
@@ -98,7 +98,7 @@ class PodWriter:
 
     def note_filled(self) -> None:
         """Say on the pod what was filled in, where what is set is kept."""
-        if not self._noted:
+        if not self._noted or not have_own_names(self._pod["spec"]["containers"]):
             return
         annotations = _child(_child(self._pod, "metadata"), "annotations")
         note = note_of(self._noted)
@@ -154,13 +154,13 @@ class PodWriter:
         self._replaced.setdefault(container.name, []).append(change)
 
     def _fill_side(
-        self, container: ContainerAmounts, side: str, resource: str, text: str
+        self, container: ContainerAmounts, side: str, resource: str, value: Any
     ) -> None:
         """Write one value that nobody asked for."""
-        self._set(container, side, resource, text)
+        self._set(container, side, resource, value)
         if self._is_keeping:
             noted = self._noted.setdefault(container.name, {})
-            noted.setdefault(side, {})[resource] = text
+            noted.setdefault(side, {})[resource] = str(value)
 
     def _set(
         self, container: ContainerAmounts, side: str, resource: str, value: Any

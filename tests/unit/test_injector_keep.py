@@ -191,6 +191,34 @@ def test_what_limit_ranger_filled_in_counts_as_unset(existing: ExistingMode) -> 
     assert "overwritten" not in answered.response["auditAnnotations"]
 
 
+def test_a_limit_that_is_a_number_is_noted_like_any_other() -> None:
+    said = "LimitRanger plugin set: memory request for container c"
+    asked = {"limits": {GPU: "1", "memory": 2.5}, "requests": {GPU: "1", "memory": 2.5}}
+    pod = make_pod(container("c", asked), annotations={LIMIT_RANGER: said})
+
+    answered = keeping().send(pod)  # a second review changes nothing, or this fails
+
+    note = json.loads(answered.pod["metadata"]["annotations"][FILLED_ANNOTATION])
+    assert note["c"]["requests"] == {"cpu": "12", "memory": "2.5"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(["c", "c"], id="one name"), pytest.param(["", "c"], id="no name")],
+)
+def test_containers_that_a_note_cannot_tell_apart_are_not_noted(
+    names: list[str],
+) -> None:
+    pod = make_pod(
+        container(names[0], {"limits": {GPU: "2"}, "requests": {"cpu": "1"}}),
+        container(names[1], {"limits": {GPU: "1"}}),
+    )
+
+    answered = keeping().send(pod)  # a second review changes nothing, or this fails
+
+    assert FILLED_ANNOTATION not in answered.pod["metadata"].get("annotations", {})
+
+
 def test_a_limit_that_somebody_wrote_beside_a_filled_request_stays() -> None:
     pod = make_pod(
         container(
