@@ -1,5 +1,6 @@
 """A rolling restart under load: two processes, and clients as behind a Service."""
 
+import contextlib
 import http.client
 import random
 import shutil
@@ -7,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -50,24 +50,24 @@ class Endpoints(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.processes: set[ServiceProcess] = set()
+        self.ports: set[int] = set()
         self.ready: tuple[int, ...] = ()
         self.stopped = threading.Event()
 
     def run(self) -> None:
         """Probe."""
         while not self.stopped.wait(PROBE_SECONDS):
-            self.ready = tuple(
-                process.port for process in self.processes.copy() if is_ready(process)
-            )
+            self.ready = tuple(port for port in self.ports.copy() if is_ready(port))
 
 
-def is_ready(process: ServiceProcess) -> bool:
-    """Say whether a process calls itself ready."""
-    try:
-        return process.get("/readyz/extender").status == 200
-    except (OSError, http.client.HTTPException):
-        return False
+def is_ready(port: int) -> bool:
+    """Say whether the process that listens there calls itself ready."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)
+    with contextlib.closing(connection):
+        try:
+            return exchange(connection, "GET", "/readyz/extender").status == 200
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 class Client(threading.Thread):
@@ -115,7 +115,7 @@ class Client(threading.Thread):
             self._connection = None
 
 
-@contextmanager
+@contextlib.contextmanager
 def calling(endpoints: Endpoints, clients: int) -> Iterator[Tally]:
     """Have so many clients call until the block ends."""
     tally = Tally()
@@ -146,7 +146,7 @@ def restart_under_load(folder: Path, *, rounds: int, calls: int, clients: int) -
         for process in processes:
             process.wait_serving()
             process.wait_ready()
-            endpoints.processes.add(process)
+            endpoints.ports.add(process.port)
         endpoints.start()
         wait_until(lambda: len(endpoints.ready) == 2, "both are ready")
         with calling(endpoints, clients) as tally:
@@ -163,11 +163,12 @@ def restart_under_load(folder: Path, *, rounds: int, calls: int, clients: int) -
 
 def _restart(process: ServiceProcess, endpoints: Endpoints) -> None:
     """End a process as Kubernetes would, start it anew, and wait until it is used."""
+    port = process.port
     process.send(signal.SIGTERM)
     assert process.wait_stopped() == 0
-    endpoints.processes.discard(process)
+    endpoints.ports.discard(port)
     process.start()
     process.wait_serving()
     process.wait_ready()
-    endpoints.processes.add(process)
+    endpoints.ports.add(process.port)
     wait_until(lambda: len(endpoints.ready) == 2, "both are ready again")

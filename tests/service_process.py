@@ -117,7 +117,8 @@ class ServiceProcess:
 
     def logs(self, event: str) -> list[dict[str, Any]]:
         """Return the log lines of one event so far."""
-        lines = [json.loads(line) for line in self.stderr.splitlines(keepends=False)]
+        whole, _, _ = self.stderr.rpartition("\n")  # the last one may be half there
+        lines = [json.loads(line) for line in whole.splitlines()]
         return [line for line in lines if line["event"] == event]
 
     @property
