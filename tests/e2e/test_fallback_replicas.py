@@ -8,7 +8,6 @@ import pytest
 
 from tests.e2e.harness.builders import JsonObject, make_node, make_pod
 from tests.e2e.harness.client import ApiClient
-from tests.e2e.harness.connection import ApiConnection
 from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.pods import condition_of, node_of
 from tests.e2e.harness.ports import free_port
@@ -28,16 +27,10 @@ BOUND_SECONDS: Final = 30.0
 
 
 @pytest.fixture
-def client(fresh_control_plane: ControlPlane) -> Iterator[ApiClient]:
+def client(fresh_control_plane: ControlPlane) -> ApiClient:
     """A client that creates all pods of a storm in the same moment."""
-    connection = ApiConnection(
-        fresh_control_plane.url,
-        fresh_control_plane.users.harness.token,
-        fresh_control_plane.authority.file,
-        connections=PODS,
-    )
-    yield ApiClient(connection)
-    connection.close()
+    token = fresh_control_plane.users.harness.token
+    return fresh_control_plane.client_with(token, connections=PODS)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 
 from tests.e2e.harness.builders import GPU, JsonObject, make_node, make_pod
 from tests.e2e.harness.client import ApiClient
-from tests.e2e.harness.connection import ApiConnection
 from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.denials import make_full_namespace, policy_by_label
 from tests.e2e.harness.pod_history import PodHistory
@@ -50,16 +49,10 @@ SEED: Final = 6
 
 
 @pytest.fixture
-def client(control_plane: ControlPlane) -> Iterator[ApiClient]:
+def client(control_plane: ControlPlane) -> ApiClient:
     """A client that creates many pods in the same moment."""
-    connection = ApiConnection(
-        control_plane.url,
-        control_plane.users.harness.token,
-        control_plane.authority.file,
-        connections=CONNECTIONS,
-    )
-    yield ApiClient(connection)
-    connection.close()
+    token = control_plane.users.harness.token
+    return control_plane.client_with(token, connections=CONNECTIONS)
 
 
 def create_at_once(client: ApiClient, product: Product, count: int) -> Counter[str]:

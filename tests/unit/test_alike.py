@@ -6,26 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.alike import MAX_FEW, MAX_ROWS, MAX_SHAPES, Alike, Arrays, rows_of
+from extender.alike import MAX_FEW, MAX_ROWS, MAX_SHAPES, Alike, rows_of
 from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
 from scoring.cards import NodeCards
-from scoring.feasibility import judge
 from tests.builders import GPU, make_node, make_snapshot
+from tests.fakes.judging import Judging
 
 KEYS = LabelKeys()
 ASK = Ask("", ((GPU, 2),), GPU, None, "")
-
-
-class Judging:
-    """Judges candidates, and remembers how many it was given."""
-
-    def __init__(self) -> None:
-        self.counts: list[int] = []
-
-    def __call__(self, candidates: Candidates, ask: Ask) -> Arrays:
-        self.counts.append(len(candidates.known))
-        result = judge(candidates, ask, is_enforcing=True)
-        return result.verdicts, result.disagreeing
 
 
 def candidates_with(*gpus: int, ask: Ask = ASK) -> Candidates:

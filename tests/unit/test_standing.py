@@ -15,9 +15,8 @@ from cluster.changes import (
     PodGone,
     PodSeen,
 )
-from extender.alike import Arrays
 from extender.standing import Standings
-from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
+from scoring.candidates import Ask, LabelKeys, take_columns
 from scoring.feasibility import judge
 from scoring.snapshot import Snapshot
 from tests.builders import (
@@ -29,21 +28,10 @@ from tests.builders import (
     make_pod_record,
     make_snapshot,
 )
+from tests.fakes.judging import Judging
 
 KEYS = LabelKeys()
 ASK = Ask("", ((GPU, 2),), GPU, None, "")
-
-
-class Judging:
-    """Judges candidates, and remembers how many it was given."""
-
-    def __init__(self) -> None:
-        self.counts: list[int] = []
-
-    def __call__(self, candidates: Candidates, ask: Ask) -> Arrays:
-        self.counts.append(len(candidates.known))
-        result = judge(candidates, ask, is_enforcing=True)
-        return result.verdicts, result.disagreeing
 
 
 def all_columns(snapshot: Snapshot) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from tests.e2e.harness import audit, commands, etcd, scheduler_config
 from tests.e2e.harness.certificates import Authority, make_signing_key
 from tests.e2e.harness.client import ApiClient
-from tests.e2e.harness.connection import ApiConnection
+from tests.e2e.harness.connection import DEFAULT_CONNECTIONS, ApiConnection
 from tests.e2e.harness.credentials import Users, write_kubeconfig, write_token_file
 from tests.e2e.harness.kubectl import Kubectl
 from tests.e2e.harness.kubelet import KubeletStandIn, PhaseRule, keep_running
@@ -56,7 +56,7 @@ class ControlPlane:
         self._audit_log = log_folder / "audit.log"
         self._added = contextlib.ExitStack()
         # (server, token) -> client
-        self._clients: dict[tuple[str, str], ApiClient] = {}
+        self._clients: dict[tuple[str, str, int], ApiClient] = {}
         self.client = self.client_with(self.users.harness.token)
         self.etcd = self._process(
             "etcd",
@@ -183,11 +183,22 @@ class ControlPlane:
             token=token,
         )
 
-    def client_with(self, token: str, *, server: str | None = None) -> ApiClient:
-        """Return a client with the identity of a token, closed with the rest."""
-        key = (server or self.url, token)
+    def client_with(
+        self,
+        token: str,
+        *,
+        server: str | None = None,
+        connections: int = DEFAULT_CONNECTIONS,
+    ) -> ApiClient:
+        """Return a client with the identity of a token, closed with the rest.
+
+        `connections` is how many calls it can have under way at once.
+        """
+        key = (server or self.url, token, connections)
         if key not in self._clients:
-            connection = ApiConnection(*key, self.authority.file)
+            connection = ApiConnection(
+                *key[:2], self.authority.file, connections=connections
+            )
             self._clients[key] = ApiClient(connection)
         return self._clients[key]
 

@@ -1,0 +1,17 @@
+"""A `Compute` that can be asked how much work it was given."""
+
+from extender.alike import Arrays
+from scoring.candidates import Ask, Candidates
+from scoring.feasibility import judge
+
+
+class Judging:
+    """Judges candidates, and remembers how many it was given."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def __call__(self, candidates: Candidates, ask: Ask) -> Arrays:
+        self.counts.append(len(candidates.known))
+        result = judge(candidates, ask, is_enforcing=True)
+        return result.verdicts, result.disagreeing
