@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from cluster.changes import NodesListed, PodsListed
-from cluster.decode import RecordBuilder
-from cluster.fault_signals import FaultSignals
-from cluster.ledger import Ledger
-from cluster.objects import Node, Pod
+from cluster.decode.objects import Node, Pod
+from cluster.decode.records import FaultSignals, RecordBuilder
+from cluster.ledger.changes import NodesListed, PodsListed
+from cluster.ledger.ledger import Ledger
 from scoring.candidates import LabelKeys
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot

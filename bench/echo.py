@@ -4,9 +4,9 @@ import falcon
 import msgspec
 from waitress.server import create_server
 
-from cluster.objects import Pod
-from service.process_settings import ServerSettings
-from service.server import waitress_options
+from cluster.decode.objects import Pod
+from service.http.plain import waitress_options
+from service.settings.process import ServerSettings
 
 
 class Args(msgspec.Struct, frozen=True, rename="pascal"):

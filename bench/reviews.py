@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.clusters import build_snapshot
-from cluster.cache import SnapshotCell
+from cluster.ledger.writer import SnapshotCell
 from injector.admission import Admission
 from injector.review import decode_review, encode_answer
 from service.metrics import Metrics
-from service.process_settings import ClusterSettings
 from service.runtime import build_verb_options
-from service.settings import Settings
+from service.settings.process import ClusterSettings
+from service.settings.settings import Settings
+from service.settings.webhook import FallbackSettings, InjectionSettings
 from service.webhook import Webhook
-from service.webhook_settings import FallbackSettings, InjectionSettings
 
 GPU: Final = "nvidia.com/gpu"
 NODES: Final = 1000

@@ -5,9 +5,9 @@ from typing import Any
 
 from bench.cache.objects import event_lines, node_texts, pod_texts
 from bench.cache.server import bookmark, pages
-from cluster.decode import RecordBuilder
-from cluster.kinds import Kind, Listing, nodes_kind, pods_kind
-from cluster.objects import PodRecord
+from cluster.decode.objects import PodRecord
+from cluster.decode.records import RecordBuilder
+from cluster.watch.kinds import Kind, Listing, nodes_kind, pods_kind
 from scoring.resources import ResourceScope
 
 BUILDER = RecordBuilder(ResourceScope(("nvidia.com/gpu",), ("nvidia.com/",)))

@@ -11,9 +11,9 @@ from bench.clusters import build_snapshot, node_names
 from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
 from scoring.feasibility import judge
 from scoring.normalization import METHODS, Scale, normalize
-from scoring.policy import classic, score_terms
+from scoring.profiles import classic, score_terms
 from scoring.snapshot import Snapshot, find_columns
-from scoring.strategies import ScoreOptions
+from scoring.terms import ScoreOptions
 
 SIZES: Final = (100, 1000, 5000, 10_000)
 LABELS: Final = LabelKeys()

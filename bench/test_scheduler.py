@@ -16,7 +16,7 @@ from bench.scheduler.modes import (
 )
 from bench.scheduler.report import bars, table
 from bench.scheduler.samples import Figures, Sample, figures
-from service.settings import read_settings
+from service.settings.settings import read_settings
 
 
 def make_sample(

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from bench.clusters import build_snapshot, call_body, node_names
-from cluster.cache import SnapshotCell
-from service.app import Collaborators, create_app
-from service.health import Health
+from cluster.ledger.writer import SnapshotCell
+from service.http.app import Collaborators, create_app
+from service.http.health import Health
 from service.metrics import Metrics
-from service.process_settings import ClusterSettings
 from service.runtime import build_verb_options
-from service.settings import Settings
+from service.settings.process import ClusterSettings
+from service.settings.settings import Settings
 from service.webhook import Webhook
 
 SIZES: Final = (100, 1000, 5000, 10_000)

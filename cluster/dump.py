@@ -13,30 +13,34 @@ import msgspec
 import yaml
 from yaml.constructor import ConstructorError
 
-from cluster.changes import (
+from cluster.decode.faults import Fault, convert_with_faults
+from cluster.decode.limit_ranges import (
+    LimitRange,
+    LimitRangeRecord,
+    limit_range_record,
+    maxima_of,
+)
+from cluster.decode.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
+from cluster.decode.records import RecordBuilder
+from cluster.ledger.changes import (
     Change,
     DeviceClassesListed,
     LimitRangesListed,
     NodesListed,
     PodsListed,
 )
-from cluster.decode import Fault, RecordBuilder, convert_with_faults
-from cluster.limit_ranges import (
-    LimitRange,
-    LimitRangeRecord,
-    limit_range_record,
-    maxima_of,
-)
-from cluster.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
-from scoring.resources import shorten
+from scoring.quantity import shorten
 
 logger = logging.getLogger(__name__)
 
 # PyYAML takes about a second per megabyte; JSON is fifty times faster.
 LARGE_YAML_BYTES: Final = 20_000_000
+
 # In place of the kind of a list that does not say that it is one.
 CUT_SHORT: Final = "items without the kind of a list"
+
 MAX_SHOWN_FAULTS: Final = 100
+
 # Python prints no number of more than 4,300 digits; as hexadecimal YAML can have them.
 MAX_INTEGER_BITS: Final = 4096
 
@@ -44,6 +48,7 @@ MAX_INTEGER_BITS: Final = 4096
 # A plain time is text in JSON, and so is a plain ``=``, for which PyYAML has no
 # constructor although it gives it a tag of its own (yaml/pyyaml#89).
 _TEXT_TAGS: Final = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
+
 _JSON_TAGS: Final = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
@@ -66,6 +71,7 @@ _Loader.yaml_implicit_resolvers = {
     first: [pair for pair in pairs if pair[0] not in _TEXT_TAGS]
     for first, pairs in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
+
 _Loader.yaml_constructors = {
     tag: yaml.CSafeLoader.yaml_constructors[tag]
     for tag in (None, *(f"tag:yaml.org,2002:{name}" for name in _JSON_TAGS))

@@ -1,4 +1,4 @@
-"""Falcon resources of the extender, and what its errors answer."""
+"""Falcon resources of the extender, and the answers to their errors."""
 
 import logging
 from collections.abc import Callable
@@ -8,22 +8,24 @@ from typing import Final, Protocol
 import falcon
 import numpy as np
 
-from cluster.cache import NotSyncedError, SnapshotSource
-from extender import answers, wire
-from extender.answered import AnsweredCalls
-from extender.deadline import NO_DEADLINE, Deadline
-from extender.disagreements import Disagreements
-from extender.filter_answer import encode_filter
-from extender.freshness import Freshness
-from extender.memo import FilterCall, Memo
-from extender.placements import Placements
-from extender.question import Question, VerbOptions, pose
-from extender.verbs import (
+from cluster.ledger.writer import NotSyncedError, SnapshotSource
+from extender.tracking.assumed_pods import Placements
+from extender.tracking.count_mismatches import Disagreements
+from extender.tracking.last_answers import AnsweredCalls
+from extender.verbs.call import Question, VerbOptions, pose
+from extender.verbs.filter_answer import encode_filter
+from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline, Freshness
+from extender.verbs.memo import FilterCall, Memo
+from extender.verbs.preempt import preempt_nodes
+from extender.verbs.verbs import (
     count_claimed,
     filter_nodes,
     prioritize_nodes,
     shortlisted,
 )
+from extender.wire import answers
+from extender.wire import filter as wire
+from extender.wire.preempt import decode_preempt_args, encode_preempt_result
 from scoring.candidates import Ask
 from scoring.feasibility import Feasibility
 from scoring.snapshot import Int64Array
@@ -31,6 +33,7 @@ from scoring.snapshot import Int64Array
 logger = logging.getLogger(__name__)
 
 FILTER: Final = "filter"
+
 PRIORITIZE: Final = "prioritize"
 
 
@@ -270,3 +273,45 @@ def reject_unsynced(
 ) -> None:
     """Turn a `NotSyncedError` into 503: neither "all fit" nor "none fits"."""
     raise falcon.HTTPServiceUnavailable(description=str(error)) from error
+
+
+class PreemptObserver(Protocol):
+    """Told of what the verb did; implemented by the metrics."""
+
+    def preempted(self, result: Feasibility) -> None:
+        """Count an answered preempt call."""
+        ...
+
+
+class PreemptResource:
+    """``POST /scheduler/preempt``: on which candidates eviction would help."""
+
+    def __init__(
+        self,
+        source: SnapshotSource,
+        options: Callable[[], VerbOptions],
+        observer: PreemptObserver,
+    ) -> None:
+        self._source = source
+        self._options = options
+        self._observer = observer
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Decode, judge on one snapshot, encode."""
+        deadline = deadline_of(req)
+        args = decode_preempt_args(req.bounded_stream.read())
+        deadline.check()
+        preemption = preempt_nodes(args, self._source.current(), self._options())
+        deadline.check()
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = encode_preempt_result(preemption.kept)
+        self._observer.preempted(preemption.result)
+        if logger.isEnabledFor(logging.DEBUG):
+            fields = {
+                "verb": "preempt",
+                "pod_uid": args.pod.metadata.uid,
+                "candidates": len(args.victims),
+                "feasible": len(preemption.kept),
+                "disagreements": preemption.result.disagreements,
+            }
+            logger.debug("call answered", extra={"fields": fields})

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from cluster.identity import owner_uid
-from cluster.objects import Pod
-from injector.draft import draft_of
-from injector.facts import (
+from cluster.decode.objects import Pod, owner_uid
+from injector.patch import draft_of, encode_patch, json_patch
+from injector.resources.inject import Injection, Injector, pod_label
+from injector.review import Answer, Review, read_pod
+from injector.rules.rules import Outcome, Reason
+from injector.steps import (
     MIRROR_ANNOTATION,
     SOURCE_ANNOTATION,
     FallbackResult,
@@ -16,12 +18,9 @@ from injector.facts import (
     PodFacts,
     PodStep,
 )
-from injector.mutate import Injection, Injector, pod_label
-from injector.patch import encode_patch, json_patch
-from injector.review import Answer, Review, read_pod
-from injector.rules import Outcome, Reason
 
 _FORBIDDEN: Final = 403
+
 _INTERNAL_ERROR: Final = 500
 
 logger = logging.getLogger(__name__)

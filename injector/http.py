@@ -10,9 +10,9 @@ from injector.admission import (
     AdmissionOptions,
     never_late,
 )
-from injector.facts import FallbackStep
-from injector.mutate import Injector
+from injector.resources.inject import Injector
 from injector.review import Review, ReviewError, decode_review, encode_answer
+from injector.steps import FallbackStep
 
 _MAX_DESCRIPTION_LENGTH: Final = 1024
 

@@ -1,13 +1,14 @@
-"""The JSON patch between a pod as it came and as it shall be."""
+"""The copy of a pod that steps change, and the JSON patch back from it."""
 
 import json
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jsonpatch
 import msgspec
 
-from cluster.decode import Fault
-from injector.review import ReviewError
+from cluster.decode.faults import Fault
+from injector.review import ReviewError, copy_of
 
 Operation: TypeAlias = dict[str, Any]
 
@@ -106,3 +107,53 @@ def _child(path: str, key: str) -> str:
     if "/" in key or "~" in key:
         key = key.replace("~", "~0").replace("/", "~1")
     return f"{path}/{key}"
+
+
+def draft_of(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a pod that shares with it what no step changes.
+
+    A draft has its own metadata and annotations, and of the spec its own affinity,
+    tolerations and resources of containers.
+
+    Parameters
+    ----------
+    pod : dict
+        One that `read_pod` takes.
+
+    Notes
+    -----
+    PERF: what is shared is neither copied nor compared for the patch;
+    `bench/test_reviews.py`.
+    """
+    return _copied(pod, metadata=_draft_metadata, spec=_draft_spec)
+
+
+def _draft_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    return _copied(metadata, annotations=dict)
+
+
+def _draft_spec(spec: dict[str, Any]) -> dict[str, Any]:
+    return _copied(
+        spec,
+        containers=_draft_containers,
+        initContainers=_draft_containers,
+        affinity=copy_of,
+        tolerations=list,
+    )
+
+
+def _draft_containers(containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [_copied(container, resources=_draft_resources) for container in containers]
+
+
+def _draft_resources(resources: dict[str, Any]) -> dict[str, Any]:
+    return _copied(resources, requests=dict, limits=dict)
+
+
+def _copied(parent: dict[str, Any], **copies: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a copy of an object, with copies of those members that are named."""
+    copied = dict(parent)
+    for key, copy in copies.items():
+        if parent.get(key) is not None:
+            copied[key] = copy(parent[key])
+    return copied

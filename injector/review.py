@@ -9,16 +9,21 @@ from typing import Any, Final
 
 import msgspec
 
-from cluster.decode import Fault, convert_with_faults
-from cluster.objects import Pod
-from scoring.resources import shorten
+from cluster.decode.faults import Fault, convert_with_faults
+from cluster.decode.objects import Pod
+from scoring.quantity import shorten
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
+
 REVIEW_KIND: Final = "AdmissionReview"
+
 # The API server may cut what is longer, and drops warnings that are too many.
 MAX_WARNING_LENGTH: Final = 256
+
 MAX_WARNINGS: Final = 10
+
 _MAX_MESSAGE_LENGTH: Final = 4096
+
 _MAX_AUDIT_LENGTH: Final = 4096
 
 

@@ -6,10 +6,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from scoring.cards import NO_CARDS, NodeCards
-from scoring.demand import NO_DEMAND, Demand
-from scoring.objects import Request, Share
-from scoring.resources import ResourceScope, is_whole_card
+from scoring.gpu.node_gpus import NO_CARDS, NodeCards
+from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.protocols import Share
+from scoring.resources import Request, ResourceScope, is_whole_card
 from scoring.snapshot import (
     BoolArray,
     IndexArray,

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from scoring.objects import (
+from scoring.protocols import (
     Constraints,
     NodeFacts,
     SelectorRequirement,
@@ -19,18 +19,23 @@ from scoring.objects import (
     Taint,
     Toleration,
 )
-from scoring.resources import MAX_QUANTITY
+from scoring.quantity import MAX_QUANTITY
 from scoring.snapshot import BoolArray, Snapshot
 
 # kube-scheduler's words: pkg/scheduler/framework/plugins/{nodeunschedulable,nodename,
 # tainttoleration,nodeaffinity} of Kubernetes 1.37.
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
+
 WRONG_NODE_NAME: Final = "node(s) didn't match the requested node name"
+
 UNTOLERATED: Final = "node(s) had untolerated taint(s)"
+
 WRONG_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
 
 _REPELLING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
+
 _NODE_NAME_FIELD: Final = "metadata.name"
+
 # What a term takes, or a requirement in it, beside its values: in values compared.
 REQUIREMENT_COST: Final = 100
 

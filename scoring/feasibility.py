@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from scoring.candidates import Ask, Candidates
+from scoring.gpu.suitability import Suitability, suitability
 from scoring.resources import is_whole_card
 from scoring.snapshot import BoolArray, Int64Array
-from scoring.suitability import Suitability, suitability
 
 
 class Verdict(IntEnum):

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from scoring.objects import PodSpec, Request, ResourceMaps
-from scoring.resources import (
-    MAX_QUANTITY,
-    QuantityError,
-    parse_amount,
-)
+from scoring.protocols import PodSpec, ResourceMaps
+from scoring.quantity import MAX_QUANTITY, QuantityError, parse_amount
+from scoring.resources import Request
 
 # What `spec.resources` may set: no GPU can come from there.
 POD_LEVEL_RESOURCES: Final = ("cpu", "memory")
+
 POD_LEVEL_PREFIX: Final = "hugepages-"
 
 

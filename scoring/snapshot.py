@@ -9,18 +9,22 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring.cards import NO_CARDS, NodeCards
-from scoring.objects import Arrival, LimitMaxima, NodeFacts, PendingPod, Share
+from scoring.gpu.node_gpus import NO_CARDS, NodeCards
+from scoring.protocols import Arrival, LimitMaxima, NodeFacts, PendingPod, Share
 
 Int64Array: TypeAlias = NDArray[np.int64]
+
 Float64Array: TypeAlias = NDArray[np.float64]
+
 BoolArray: TypeAlias = NDArray[np.bool_]
+
 IndexArray: TypeAlias = NDArray[np.intp]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 # In place of a column that nobody gave: all False.
 _NOT_GIVEN: Final[BoolArray] = np.zeros(0, dtype=np.bool_)
+
 _NOT_GIVEN.setflags(write=False)
 
 

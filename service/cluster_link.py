@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Mapping
 
-from cluster.cache import SnapshotCell
-from cluster.source import Api
-from cluster.watch import ClusterWatch
-from cluster.writer import LedgerWriter
-from extender.freshness import Freshness
-from extender.placements import Placements
-from extender.question import VerbOptions
-from extender.waker import Waker, WakerParts
-from service.cache_metrics import WatchMetrics
+from cluster.api.protocol import Api
+from cluster.ledger.writer import LedgerWriter, SnapshotCell
+from cluster.watch.cluster_watch import ClusterWatch
+from extender.tracking.assumed_pods import Placements
+from extender.verbs.call import VerbOptions
+from extender.verbs.fresh_snapshot import Freshness
+from extender.wakeup.waker import Waker, WakerParts
+from service.collectors import WatchMetrics
 from service.metrics import Metrics
-from service.policy_settings import ExtenderSettings
+from service.settings.policy import ExtenderSettings
 
 
 class ClusterLink:

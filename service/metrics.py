@@ -12,19 +12,23 @@ import prometheus_client
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from extender.later import Later
-from extender.waker import OUTCOMES as WAKE_OUTCOMES
-from injector.rules import Outcome, Reason
+from extender.tracking.deferred import Later
+from extender.wakeup.waker import OUTCOMES as WAKE_OUTCOMES
+from injector.rules.rules import Outcome, Reason
 from scoring.feasibility import REASONS, Feasibility, Verdict
 
 DURATION_BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 )  # fmt: skip
+
 CANDIDATE_BUCKETS: Final = (
     0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000,
 )  # fmt: skip
+
 VERBS: Final = ("filter", "prioritize", "preempt", "mutate")
+
 FACES: Final = ("extender", "webhook", "cluster")
+
 OUTCOMES: Final = ("ok", "bad_request", "unavailable", "late", "error")
 
 

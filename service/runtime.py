@@ -3,40 +3,68 @@
 import gc
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
-from cluster.cache import SnapshotCell
-from cluster.changes import CardsChanged
-from cluster.decode import RecordBuilder
+from cluster.decode.records import FaultSignals, RecordBuilder
 from cluster.dump import load_dump
-from cluster.failures import FailureLimits, Failures
-from cluster.fault_signals import FaultSignals
-from cluster.ledger import Ledger
-from cluster.writer import LedgerWriter
-from extender.answered import AnsweredCalls
-from extender.later import Settler
-from extender.question import VerbOptions
+from cluster.ledger.changes import CardsChanged
+from cluster.ledger.failures import FailureLimits, Failures
+from cluster.ledger.ledger import Ledger
+from cluster.ledger.writer import LedgerWriter, SnapshotCell
+from extender.tracking.deferred import Settler
+from extender.tracking.last_answers import AnsweredCalls
+from extender.verbs.call import VerbOptions
+from injector.fallback.chains import find_chain_faults
 from scoring.candidates import LabelKeys
-from scoring.card_reader import CardReader
+from scoring.gpu.node_gpus import CardReader
 from scoring.normalization import Scale
-from scoring.policy import PROFILES
-from service.app import Collaborators, create_app
-from service.cache_metrics import CacheCollector
-from service.certificate_sources import load_certificate, watch_files
+from scoring.profiles import PROFILES
+from service.certificates.rotator import load_certificate, watch_files
 from service.cluster_link import ClusterLink
-from service.face_metrics import FaceCollector
-from service.gate import Gate, build_slots
-from service.health import Health
-from service.listeners import Listeners, allow_connections
+from service.collectors import CacheCollector, FaceCollector
+from service.http.app import Collaborators, create_app
+from service.http.health import Health
+from service.http.listeners import Listeners, allow_connections
+from service.http.middleware import Gate, build_slots
 from service.metrics import Metrics
 from service.reload import Reloader, WatchedFiles
-from service.reloaded import merge_settings
-from service.settings import Settings, read_settings
+from service.settings.settings import Settings, read_settings
 from service.sources import connect_to
 from service.webhook import Webhook
+
+# Sections of the settings that a reload puts to use.
+RELOADED: Final = ("gpu_types", "scoring", "fallback")
+
+
+def merge_settings(old: Settings, fresh: Settings) -> tuple[Settings, list[str]]:
+    """Return what is in use from now on, and the keys that wait for a restart.
+
+    Chains are taken only if the process counts all their members, since it goes on
+    counting by the prefixes that it was started with. Names of annotations stay: the
+    pods that are there were read, and marked, by the old ones.
+    """
+    taken = {key: getattr(fresh, key) for key in RELOADED}
+    kept = list(_changed_sections(old, fresh))
+    if find_chain_faults(fresh.fallback.chains, scope=old.scope()):
+        taken["fallback"] = old.fallback
+        kept.append("fallback")
+    elif fresh.fallback.annotations != old.fallback.annotations:
+        annotations = {"annotations": old.fallback.annotations}
+        taken["fallback"] = fresh.fallback.model_copy(update=annotations)
+        kept.append("fallback.annotations")
+    return old.model_copy(update=taken), sorted(kept)
+
+
+def _changed_sections(old: Settings, fresh: Settings) -> Iterator[str]:
+    """Yield the keys of changed sections that a reload does not take."""
+    for key, field in Settings.model_fields.items():
+        if key not in RELOADED and getattr(old, key) != getattr(fresh, key):
+            yield field.alias or key
+
 
 logger = logging.getLogger(__name__)
 

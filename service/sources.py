@@ -4,15 +4,14 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from cluster.cache import SnapshotCell
-from cluster.decode import RecordBuilder
+from cluster.api.protocol import Api
+from cluster.decode.records import RecordBuilder
 from cluster.dump import load_dump
-from cluster.ledger import Ledger
-from cluster.source import Api
-from cluster.watch import ClusterWatch
-from cluster.writer import LedgerWriter
+from cluster.ledger.ledger import Ledger
+from cluster.ledger.writer import LedgerWriter, SnapshotCell
+from cluster.watch.cluster_watch import ClusterWatch
 from scoring.snapshot import Snapshot
-from service.process_settings import ClusterSettings
+from service.settings.process import ClusterSettings
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +27,7 @@ class NoClusterError(ValueError):
 def connect_to(settings: ClusterSettings, folder: Path) -> Api:
     """Return the API server that the settings name; raise `ValueError` if none."""
     # Half a second and 100 MB that a cluster from files need not pay.
-    from cluster.api import connect  # noqa: PLC0415
+    from cluster.api.server import connect  # noqa: PLC0415 - see above
 
     kubeconfig = None if settings.kubeconfig is None else folder / settings.kubeconfig
     return connect(

@@ -2,29 +2,28 @@
 
 from pathlib import Path
 
-from cluster.cache import SnapshotSource
-from cluster.demands import DemandReader
+from cluster.decode.gpu_requirements import DemandReader
+from cluster.ledger.writer import SnapshotSource
 from injector.admission import AdmissionObserver, AdmissionOptions
-from injector.affinity import AffinityStep, KnownCards
-from injector.capacity import CapacityCheck
-from injector.chains import Chains
-from injector.demand_check import DemandCheck
-from injector.facts import PodStep
-from injector.fallback import Fallback, FallbackOptions
-from injector.holds import Holds
+from injector.affinity.step import AffinityStep, KnownCards
+from injector.fallback.annotations import FallbackAnnotations
+from injector.fallback.chains import Chains
+from injector.fallback.fallback import Fallback, FallbackOptions
+from injector.fallback.holds import Holds
 from injector.http import MutateResource
-from injector.limit_check import LimitCheck
-from injector.mutate import Injector, InjectorOptions
-from injector.rule_clashes import RuleContext
-from injector.rule_file import load_rules
-from injector.rules import RuleBook, Rules
-from injector.scheduling import SchedulerStep, TolerationStep
-from injector.weighed import FallbackAnnotations
-from scoring.card_reader import CardReader, CardRules
-from scoring.demand_annotations import DemandAnnotations
+from injector.resources.inject import Injector, InjectorOptions
+from injector.rules.conflicts import RuleContext
+from injector.rules.file import load_rules
+from injector.rules.rules import RuleBook, Rules
+from injector.steps import PodStep, SchedulerStep, TolerationStep
+from injector.warnings.capacity import CapacityCheck
+from injector.warnings.gpu_types import DemandCheck
+from injector.warnings.limit_ranges import LimitCheck
+from scoring.gpu.node_gpus import CardReader, CardRules
+from scoring.gpu.requirements import DemandAnnotations
 from scoring.resources import ResourceScope
-from service.settings import Settings
-from service.webhook_settings import FallbackSettings, InjectionSettings
+from service.settings.settings import Settings
+from service.settings.webhook import FallbackSettings, InjectionSettings
 
 
 class Webhook:

@@ -9,11 +9,11 @@ from copy import deepcopy
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from cluster.changes import DeviceClassesListed, NodesListed, PodsListed
-from cluster.decode import RecordBuilder, convert_with_faults
-from cluster.fault_signals import FaultSignals
-from cluster.ledger import Ledger
-from cluster.objects import Node, NodeRecord, Pod, PodRecord
+from cluster.decode.faults import convert_with_faults
+from cluster.decode.objects import Node, NodeRecord, Pod, PodRecord
+from cluster.decode.records import FaultSignals, RecordBuilder
+from cluster.ledger.changes import DeviceClassesListed, NodesListed, PodsListed
+from cluster.ledger.ledger import Ledger
 from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot, find_columns

@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import falcon.testing
 
-from cluster.cache import SnapshotCell
+from cluster.ledger.writer import SnapshotCell
 from injector.http import MutateResource
-from injector.mutate import Injector, InjectorOptions
-from injector.rules import RuleBook, Rules
-from service.app import Collaborators, create_app
-from service.health import Health
+from injector.resources.inject import Injector, InjectorOptions
+from injector.rules.rules import RuleBook, Rules
+from service.http.app import Collaborators, create_app
+from service.http.health import Health
 from service.metrics import Metrics
 from service.runtime import build_verb_options
-from service.settings import Settings
+from service.settings.settings import Settings
 from tests.builders import make_snapshot
 
 FILTER: Final = "/scheduler/filter"

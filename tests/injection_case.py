@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from injector.rules import Reason
+from injector.rules.rules import Reason
 from tests.fakes.webhook import (
     C1,
     GPU,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from injector.rules import Reason
+from injector.rules.rules import Reason
 from tests.fakes.webhook import (
     GPU,
     container,

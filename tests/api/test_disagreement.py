@@ -11,11 +11,11 @@ from typing import Final
 import pytest
 import yaml
 
-from cluster.kinds import PODS
-from cluster.reflector import RESTART_INTERVAL_SECONDS
-from extender.disagreements import LIMIT_SECONDS
+from cluster.watch.kinds import PODS
+from cluster.watch.reflector import RESTART_INTERVAL_SECONDS
+from extender.tracking.count_mismatches import LIMIT_SECONDS
 from service.runtime import Runtime
-from service.settings import read_settings
+from service.settings.settings import read_settings
 from tests.builders import make_node, make_pod
 from tests.fakes.api_server import FakeApiServer
 from tests.service_process import wait_until

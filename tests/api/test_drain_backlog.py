@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.cache import SnapshotCell
-from service.health import Health
-from service.process_settings import ServerSettings
-from service.server import HttpServer
+from cluster.ledger.writer import SnapshotCell
+from service.http.health import Health
+from service.http.plain import HttpServer
+from service.settings.process import ServerSettings
 
 DEADLINE_SECONDS: Final = 60.0
 CALL: Final = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
-from service import connection as limits
-from service.certificates import Certificate
-from service.process_settings import WebhookSettings
-from service.tls import HttpsServer
+from service.certificates.files import Certificate
+from service.http import connection as limits
+from service.http.https import HttpsServer
+from service.settings.process import WebhookSettings
 from tests.certificates import write_pair
 from tests.service_process import DEADLINE_SECONDS, exchange, wait_until
 
@@ -305,7 +305,7 @@ def test_a_client_that_waits_to_be_told_is_told_once(listener: Listener) -> None
 def test_beyond_the_limit_the_slowest_client_is_let_go(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.intake.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("service.http.intake.MAX_CONNECTIONS", 3)
     idle = listener.connect()
     assert exchange(idle, "POST", "/mutate", b"x").status == 200
     with listener.open_tls() as slow, listener.open_tls() as second:
@@ -347,7 +347,7 @@ def test_without_file_descriptors_the_slowest_client_is_let_go(
 def test_half_received_requests_have_a_limit_all_together(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.intake.MAX_RECEIVED_BYTES", 1000)
+    monkeypatch.setattr("service.http.intake.MAX_RECEIVED_BYTES", 1000)
     with listener.open_tls() as small, listener.open_tls() as large:
         small.sendall(HEAD + b"{" * 100)
         large.sendall(HEAD.replace(b"1000", b"5000") + b"{" * 2000)

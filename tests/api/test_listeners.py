@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.cache import SnapshotCell
-from service import closing
-from service.gate import Gate, build_slots
-from service.health import Health
-from service.listeners import Listeners, allow_connections
-from service.settings import Settings
+from cluster.ledger.writer import SnapshotCell
+from service.http import waitress_channel as closing
+from service.http.health import Health
+from service.http.listeners import Listeners, allow_connections
+from service.http.middleware import Gate, build_slots
+from service.settings.settings import Settings
 from tests.api.two_nodes import FILTER, QUESTION
 from tests.service_process import (
     DEADLINE_SECONDS,

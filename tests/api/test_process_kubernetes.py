@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from service.process_settings import ClusterSettings
 from service.runtime import build_ledger, build_records
-from service.settings import Settings
+from service.settings.process import ClusterSettings
+from service.settings.settings import Settings
 from service.sources import NoClusterError, read_once
 from tests.builders import make_node, make_pod
 from tests.fakes.api_server import FakeApiServer

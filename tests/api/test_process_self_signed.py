@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from service.self_signed import make_authority, split_bundle
+from service.certificates.x509 import make_authority, split_bundle
 from tests.fakes.api_http import Status
 from tests.fakes.api_server import FakeApiServer
 from tests.service_process import (

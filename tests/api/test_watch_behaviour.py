@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scoring.objects import LimitMaxima
+from scoring.protocols import LimitMaxima
 from tests.builders import GPU, make_node, make_pod
 from tests.fakes.api_server import FakeApiServer
 from tests.fakes.watched_cluster import WatchedCluster, free_gpus

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from cluster.dump import load_dump
-from cluster.ledger import Ledger
-from extender.answered import AnsweredCalls
-from extender.explain import explain
-from extender.explanation_page import build_page
-from extender.placements import Placements
-from extender.subject import read_subject
-from service.cli import main
-from service.explain_page import ExplainResource
+from cluster.ledger.ledger import Ledger
+from extender.explain.explain import explain
+from extender.explain.http import ExplainResource
+from extender.explain.page import build_page
+from extender.explain.pod import read_subject
+from extender.tracking.assumed_pods import Placements
+from extender.tracking.last_answers import AnsweredCalls
+from service.commands.cli import main
 from service.runtime import build_verb_options
 from tests.builders import BUILDER, LABEL_KEYS, Tree, make_node, make_pod
 from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp, make_settings

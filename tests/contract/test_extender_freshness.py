@@ -7,12 +7,12 @@ import falcon
 import falcon.testing
 import pytest
 
-from cluster.cache import SnapshotCell
-from cluster.changes import NodeSeen
-from extender.disagreements import Disagreements
-from extender.freshness import Freshness
+from cluster.ledger.changes import NodeSeen
+from cluster.ledger.writer import SnapshotCell
 from extender.http import FilterResource, VerbParts
-from extender.memo import Memo
+from extender.tracking.count_mismatches import Disagreements
+from extender.verbs.fresh_snapshot import Freshness
+from extender.verbs.memo import Memo
 from scoring.candidates import Ask
 from scoring.snapshot import Snapshot
 from service.metrics import Metrics

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from extender.placements import Placements
+from extender.tracking.assumed_pods import Placements
 from tests.builders import GPU, make_node, make_pod
 from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from cluster.dump import load_dump
-from cluster.ledger import Ledger
+from cluster.ledger.ledger import Ledger
 from tests.builders import BUILDER, LABEL_KEYS, make_node, make_pod
 from tests.extender_app import ExtenderApp
 from tests.service_process import ServiceProcess
@@ -153,7 +153,7 @@ def test_a_wrong_method_is_refused(captured_cluster: ServiceProcess) -> None:
 def test_a_call_is_logged_at_debug_level_without_the_victims(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("DEBUG", "extender.preempt_http")
+    caplog.set_level("DEBUG", "extender.http")
     app = ExtenderApp(nodes=NODES, pods=[LOW])
     victims: dict[str, Any] = {"busy": {"Pods": []}, "idle": {"Pods": []}}
 

@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from cluster.cache import SnapshotCell
-from service.cache_metrics import CacheCollector, WatchMetrics
-from service.face_metrics import FaceCollector
+from cluster.ledger.writer import SnapshotCell
+from service.collectors import CacheCollector, FaceCollector, WatchMetrics
 from service.metrics import Metrics
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "metrics.md"

@@ -14,7 +14,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from injector.rule_file import load_rules
+from injector.rules.file import load_rules
 from tests.fakes.webhook import NETWORKS, make_webhook
 
 ROOT = Path(__file__).parent.parent.parent

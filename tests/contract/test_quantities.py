@@ -5,7 +5,7 @@ The pairs were printed by that package itself: text in, canonical text out.
 
 import pytest
 
-from scoring.resources import QuantityError, exact_quantity, parse_quantity
+from scoring.quantity import QuantityError, exact_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from injector.rules import Reason
+from injector.rules.rules import Reason
 from tests.e2e.harness.amounts import SUFFIXES
 from tests.e2e.harness.builders import GPU, JsonObject
 from tests.e2e.harness.connection import ApiError

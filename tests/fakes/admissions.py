@@ -5,12 +5,12 @@ from copy import deepcopy
 from itertools import count
 from typing import Any
 
-from cluster.cache import SnapshotCell
-from cluster.changes import PodGone, PodSeen
-from injector.chains import Chains
-from injector.facts import FallbackResult, PodFacts
-from injector.fallback import Fallback, FallbackOptions
-from injector.holds import Holds
+from cluster.ledger.changes import PodGone, PodSeen
+from cluster.ledger.writer import SnapshotCell
+from injector.fallback.chains import Chains
+from injector.fallback.fallback import Fallback, FallbackOptions
+from injector.fallback.holds import Holds
+from injector.steps import FallbackResult, PodFacts
 from tests.builders import Tree, make_container, make_ledger, make_pod, make_pod_record
 
 GPU = "nvidia.com/gpu"

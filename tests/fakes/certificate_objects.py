@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from cluster.source import ApiError
-from service.certificate_store import ConflictError, Registration, Stored
-from service.rotation import Contents, Published, RotationOptions
-from service.rotator import Rotator
+from cluster.api.protocol import ApiError
+from service.certificates.rotation import Contents, Published, RotationOptions
+from service.certificates.rotator import Rotator
+from service.certificates.store import ConflictError, Registration, Stored
 
 # The year 2030: certificates have no earlier trouble with it.
 START = 1_900_000_000.0

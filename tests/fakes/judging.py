@@ -1,6 +1,6 @@
 """A `Compute` that can be asked how much work it was given."""
 
-from extender.alike import Arrays
+from extender.verbs.reuse import Arrays
 from scoring.candidates import Ask, Candidates
 from scoring.feasibility import judge
 

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from cluster.changes import (
+from cluster.decode.records import RecordBuilder
+from cluster.ledger.changes import (
     CardsChanged,
     DeviceClassesListed,
     NodeGone,
@@ -11,12 +12,11 @@ from cluster.changes import (
     PodGone,
     PodSeen,
 )
-from cluster.decode import RecordBuilder
-from cluster.ledger import Ledger
-from extender.question import VerbOptions, ask_of_record
-from extender.wakeup import WakeUps
+from cluster.ledger.ledger import Ledger
+from extender.verbs.call import VerbOptions, ask_of_record
+from extender.wakeup.queue import WakeUps
 from scoring.candidates import Ask
-from scoring.card_reader import CardRules
+from scoring.gpu.node_gpus import CardRules
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
 from tests.builders import (

@@ -4,10 +4,10 @@ import json
 import random
 from typing import Any, Final
 
-from cluster.backoff import Pace
-from cluster.cache import SnapshotCell
-from cluster.source import ApiError
-from extender.waker import Waker, WakerParts
+from cluster.api.protocol import ApiError
+from cluster.ledger.writer import SnapshotCell
+from cluster.watch.backoff import Pace
+from extender.wakeup.waker import Waker, WakerParts
 from tests.builders import make_node, make_pod
 from tests.fakes.refused_pods import RefusedPods
 

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Self
 
-from cluster.api import connect
-from cluster.backoff import Pace
-from cluster.cache import SnapshotCell
-from cluster.ledger import Ledger
-from cluster.watch import ClusterWatch
-from cluster.writer import LedgerWriter
+from cluster.api.server import connect
+from cluster.ledger.ledger import Ledger
+from cluster.ledger.writer import LedgerWriter, SnapshotCell
+from cluster.watch.backoff import Pace
+from cluster.watch.cluster_watch import ClusterWatch
 from scoring.snapshot import Snapshot
 from tests.builders import BUILDER, GPU, LABEL_KEYS
 

@@ -13,12 +13,12 @@ import falcon.testing
 import jsonpatch
 
 from injector.admission import AdmissionOptions
-from injector.facts import FallbackStep
 from injector.http import MutateResource, is_under_review, reject_malformed
-from injector.mutate import ExistingMode, Injector, InjectorOptions
+from injector.resources.inject import ExistingMode, Injector, InjectorOptions
 from injector.review import ReviewError
-from injector.rule_file import parse_rules
-from injector.rules import Outcome, Reason, RuleBook
+from injector.rules.file import parse_rules
+from injector.rules.rules import Outcome, Reason, RuleBook
+from injector.steps import FallbackStep
 
 GPU = "nvidia.com/gpu"
 AMD = "amd.com/gpu"

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from types import FrameType, MappingProxyType
 from typing import Any, Final
 
-from cluster.changes import NodeSeen, PodGone, PodSeen
-from cluster.decode import MAX_KNOWN_REQUESTS
+from cluster.decode.records import MAX_KNOWN_REQUESTS
 from cluster.dump import load_dump
-from cluster.ledger import Ledger
+from cluster.ledger.changes import NodeSeen, PodGone, PodSeen
+from cluster.ledger.ledger import Ledger
 from tests.builders import (
     BUILDER,
     LABEL_KEYS,

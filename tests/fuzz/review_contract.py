@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import jsonpatch
 
-from scoring.resources import QuantityError, exact_quantity
+from scoring.quantity import QuantityError, exact_quantity
 from tests.fuzz.contract import Answer, ContractError, check_error, must, read
 
 SIDES: Final = ("requests", "limits")

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cluster.cache import SnapshotCell
 from cluster.dump import load_dump
-from cluster.ledger import Ledger
-from injector.rule_file import load_rules
-from service.app import Collaborators, create_app
-from service.health import Health
+from cluster.ledger.ledger import Ledger
+from cluster.ledger.writer import SnapshotCell
+from injector.rules.file import load_rules
+from service.http.app import Collaborators, create_app
+from service.http.health import Health
 from service.metrics import Metrics
 from service.runtime import build_verb_options
 from service.webhook import Webhook

@@ -1,0 +1,298 @@
+"""The API server: configuration, authentication, TLS and raw bytes.
+
+The only module that imports the ``kubernetes`` client. No model of it is ever built:
+lists and watches come as bytes, and are decoded into what we read of them.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+import urllib3
+from kubernetes import config
+from kubernetes.client.configuration import Configuration
+from kubernetes.client.rest import RESTClientObject
+from urllib3.util import Timeout
+
+from cluster.api.connections import POOL_CLASSES, SOCKET_OPTIONS
+from cluster.api.protocol import GONE, ApiError
+from scoring.quantity import shorten
+
+USER_AGENT: Final = "gpu-extender"
+
+CONNECT_TIMEOUT_SECONDS: Final = 5.0
+
+READ_TIMEOUT_SECONDS: Final = 90.0
+
+MAX_ERROR_BYTES: Final = 65_536
+
+CHUNK_BYTES: Final = 262_144
+
+# Of a request whose body is small on both sides, and that nobody waits for.
+PATCH_TIMEOUT_SECONDS: Final = 5.0
+
+_GOOD: Final = (HTTPStatus.OK, HTTPStatus.CREATED)
+
+
+class KubeconfigError(ValueError):
+    """The configuration of the connection cannot be used."""
+
+
+class _Status(msgspec.Struct):
+    """``Status``, in which the API server says what is wrong."""
+
+    message: str = ""
+
+
+class ApiServer:
+    """Sends requests of the Kubernetes API; any thread may call it.
+
+    Parameters
+    ----------
+    configure : callable
+        Reads the configuration. Called again after 401: credentials in files, and those
+        that a plugin makes, may have changed.
+    connect_timeout_seconds, read_timeout_seconds : float
+        The second one bounds the silence between two reads, not the whole answer.
+    """
+
+    def __init__(
+        self,
+        configure: Callable[[], Configuration],
+        *,
+        connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
+        read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
+    ) -> None:
+        self._configure = configure
+        self._timeout = Timeout(
+            connect=connect_timeout_seconds, read=read_timeout_seconds
+        )
+        self._lock = threading.Lock()
+        self._session = _Session(configure())
+
+    def get(self, path: str, query: Mapping[str, str]) -> "ApiResponse":
+        """Return the body of a 200 answer; raise `ApiError` for any other."""
+        target = f"{path}?{urlencode(query)}"
+        return ApiResponse(self._request("GET", target, self._timeout))
+
+    def patch(self, path: str, body: bytes) -> None:
+        """Merge a JSON object into the one at `path`; raise `ApiError` if refused."""
+        self._exchange("PATCH", path, body, "application/merge-patch+json")
+
+    def read(self, path: str) -> bytes:
+        """Return one object; raise `ApiError` if there is none."""
+        return self._exchange("GET", path)
+
+    def create(self, path: str, body: bytes) -> None:
+        """Create an object in the collection at `path`; raise `ApiError` if refused."""
+        self._exchange("POST", path, body, "application/json")
+
+    def replace(self, path: str, body: bytes) -> None:
+        """Replace the object at `path`; raise `ApiError` if refused."""
+        self._exchange("PUT", path, body, "application/json")
+
+    def merge(self, path: str, body: bytes) -> None:
+        """Merge an object, and lists by their items' keys, into the one at `path`."""
+        self._exchange("PATCH", path, body, "application/strategic-merge-patch+json")
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None = None, content_type: str = ""
+    ) -> bytes:
+        """Return the answer to a request whose bodies are small on both sides."""
+        timeout = Timeout(total=PATCH_TIMEOUT_SECONDS)
+        response = self._request(method, path, timeout, body, content_type)
+        return ApiResponse(response).read()
+
+    def _request(
+        self,
+        method: str,
+        target: str,
+        timeout: Timeout,
+        body: bytes | None = None,
+        content_type: str = "",
+    ) -> urllib3.BaseHTTPResponse:
+        """Return a good answer, its body unread; raise `ApiError` for any other."""
+        session = self._session
+        headers = session.headers()
+        if body is not None:
+            headers["Content-Type"] = content_type
+        with _translated():
+            # Retries are the caller's: urllib3's would hide an outage from it, and
+            # sleep through a Retry-After that nobody could interrupt.
+            response = session.pool.request(
+                method,
+                f"{session.host}{target}",
+                body=body,
+                headers=headers,
+                timeout=timeout,
+                preload_content=False,
+                retries=False,
+                redirect=False,
+            )
+        if response.status in _GOOD:
+            return response
+        error = _error_of(response)
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self._renew(session)
+        raise error
+
+    def _renew(self, used: "_Session") -> None:
+        """Read the configuration again, unless another thread has just done so."""
+        with self._lock:
+            if self._session is used:
+                try:
+                    self._session = _Session(self._configure())
+                except KubeconfigError as error:
+                    raise ApiError(str(error), reason="credentials") from error
+
+
+class _Session:
+    """One configuration and the connections made with it."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._lock = threading.Lock()
+        self.host: str = configuration.host
+        self.pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
+        if (
+            self.pool.pool_classes_by_scheme
+            is urllib3.poolmanager.pool_classes_by_scheme
+        ):
+            # not for a SOCKS proxy, which has pools of its own
+            self.pool.pool_classes_by_scheme = POOL_CLASSES
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a request, with a token that the client refreshed."""
+        headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
+        with self._lock:  # the client's refresh hook may run a plugin: once at a time
+            try:
+                settings = self._configuration.auth_settings()
+            except Exception as error:  # a plugin's fault can be of any type
+                message = f"credentials: {shorten(str(error))}"
+                raise ApiError(message, reason="credentials") from error
+        token = settings.get("BearerToken")
+        if token is not None:
+            headers["Authorization"] = str(token["value"])
+        return headers
+
+
+class ApiResponse:
+    """The body of one answer.
+
+    One thread reads; `interrupt` may be called from any other.
+    """
+
+    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
+        self._response = response
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield bytes as they come; raise `ApiError` when the stream breaks."""
+        with _translated():
+            yield from self._response.stream(CHUNK_BYTES)
+
+    def read(self) -> bytes:
+        """Return all that is left; raise `ApiError` when the stream breaks."""
+        with _translated():
+            return self._response.read()
+
+    def interrupt(self) -> None:
+        """End a read under way in another thread, which then fails or sees the end."""
+        # Closing the file descriptor would leave the reader asleep. The response may
+        # end on its own at the same moment, and then has no connection any more.
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            self._response.shutdown()
+
+    def close(self) -> None:
+        """Give the connection back if the body was read, or close it."""
+        self._response.close()
+
+
+def connect(
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    *,
+    connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
+    read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
+) -> ApiServer:
+    """Return the API server that a kubeconfig or the pod's service account names.
+
+    Parameters
+    ----------
+    kubeconfig : Path, optional
+        Without one the pod's own service account is used, and outside a pod the default
+        kubeconfig (``KUBECONFIG`` or ``~/.kube/config``).
+    context : str, optional
+        Of the kubeconfig; default is its current one.
+    connect_timeout_seconds, read_timeout_seconds : float
+
+    Raises
+    ------
+    KubeconfigError
+        If there is no configuration, or it is faulty.
+
+    Notes
+    -----
+    Nothing is sent yet.
+    """
+    return ApiServer(
+        lambda: _configuration(kubeconfig, context),
+        connect_timeout_seconds=connect_timeout_seconds,
+        read_timeout_seconds=read_timeout_seconds,
+    )
+
+
+def _configuration(kubeconfig: Path | None, context: str | None) -> Configuration:
+    """Read the client's configuration; raise `KubeconfigError`."""
+    configuration = Configuration()
+    configuration.socket_options = SOCKET_OPTIONS
+    if kubeconfig is None and context is None:
+        with contextlib.suppress(config.ConfigException):
+            config.load_incluster_config(client_configuration=configuration)
+            return configuration
+    try:
+        config.load_kube_config(
+            config_file=None if kubeconfig is None else str(kubeconfig),
+            context=context,
+            client_configuration=configuration,
+        )
+    except Exception as error:  # the client lets errors of the parser and more through
+        where = "default kubeconfig" if kubeconfig is None else str(kubeconfig)
+        raise KubeconfigError(f"{where}: {shorten(str(error), 300)}") from error
+    return configuration
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Turn the transport's errors into `ApiError`."""
+    try:
+        yield
+    except urllib3.exceptions.ReadTimeoutError as error:
+        raise ApiError("no byte within the read timeout", reason="silent") from error
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise ApiError(shorten(str(error), 300), reason="unreachable") from error
+
+
+def _error_of(response: urllib3.BaseHTTPResponse) -> ApiError:
+    """Return the error that an answer other than 200 stands for."""
+    message = response.reason or ""
+    with contextlib.suppress(ApiError, msgspec.MsgspecError, UnicodeDecodeError):
+        with _translated():
+            data = response.read(MAX_ERROR_BYTES)
+        message = msgspec.json.decode(data, type=_Status).message or message
+    response.close()
+    return ApiError(
+        shorten(message, 300),
+        reason="expired" if response.status == GONE else f"http_{response.status}",
+        status=response.status,
+        retry_after_seconds=_retry_after(response.headers.get("Retry-After", "")),
+    )
+
+
+def _retry_after(text: str) -> float:
+    """Return a Retry-After header in seconds; the API server never sends a date."""
+    return float(text) if text.isascii() and text.isdigit() else 0.0

@@ -1,0 +1,313 @@
+"""Structs of nodes and pods as far as they are read, and the records kept of them."""
+
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from scoring.gpu.node_gpus import NO_CARDS, NodeCards
+from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.quantity import shorten
+from scoring.resources import Request
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="camel"):
+    """Keys as Kubernetes writes them; everything undeclared is skipped unread."""
+
+
+class OwnerReference(_Wire, frozen=True):
+    """One entry of ``metadata.ownerReferences``."""
+
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(_Wire, frozen=True):
+    """``metadata`` of a node or pod."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class NodeTaint(_Wire, frozen=True):
+    """One entry of a node's ``spec.taints``."""
+
+    key: str
+    effect: str = ""
+    value: str | None = None
+
+
+class NodeSpec(_Wire, frozen=True):
+    """``spec`` of a node."""
+
+    unschedulable: bool | None = None
+    taints: tuple[NodeTaint, ...] | None = None
+
+
+class Condition(_Wire, frozen=True):
+    """One entry of ``status.conditions``."""
+
+    type: str
+    status: str
+    reason: str | None = None
+    last_transition_time: str | None = None
+
+
+class NodeStatus(_Wire, frozen=True):
+    """``status`` of a node. Quantities stay as decoded until they are parsed."""
+
+    capacity: dict[str, Any] | None = None
+    allocatable: dict[str, Any] | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Node(_Wire, frozen=True):
+    """A node."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class ResourceRequirements(_Wire, frozen=True):
+    """``resources`` of a container or a pod."""
+
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class Container(_Wire, frozen=True):
+    """A container or init container."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    restart_policy: str | None = None
+
+
+class LabelRequirement(_Wire, frozen=True):
+    """One requirement of a node selector term."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] | None = None
+
+
+class NodeSelectorTerm(_Wire, frozen=True):
+    """Requirements that must all hold."""
+
+    expressions: tuple[LabelRequirement, ...] | None = msgspec.field(
+        default=None, name="matchExpressions"
+    )
+    fields: tuple[LabelRequirement, ...] | None = msgspec.field(
+        default=None, name="matchFields"
+    )
+
+
+class NodeSelector(_Wire, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+
+
+class NodeAffinity(_Wire, frozen=True):
+    """``affinity.nodeAffinity``; preferences are kube-scheduler's business."""
+
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(_Wire, frozen=True):
+    """``spec.affinity``."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class PodToleration(_Wire, frozen=True):
+    """One entry of ``spec.tolerations``."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class PodSpec(_Wire, frozen=True):
+    """``spec`` of a pod."""
+
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    overhead: dict[str, Any] | None = None
+    resources: ResourceRequirements | None = None
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[PodToleration, ...] | None = None
+    scheduling_gates: tuple[Any, ...] | None = None
+
+
+class StateDetail(_Wire, frozen=True):
+    """Why a container waits, or how it ended."""
+
+    reason: str | None = None
+    message: str | None = None
+    finished_at: str | None = None
+
+
+class ContainerState(_Wire, frozen=True):
+    """A state that a container is or was in; a running one has neither."""
+
+    waiting: StateDetail | None = None
+    terminated: StateDetail | None = None
+
+
+class ContainerStatus(_Wire, frozen=True):
+    """One entry of ``status.containerStatuses``."""
+
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+
+
+class PodStatus(_Wire, frozen=True):
+    """``status`` of a pod."""
+
+    phase: str = ""
+    reason: str | None = None
+    start_time: str | None = None
+    nominated_node_name: str = ""
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(_Wire, frozen=True):
+    """A pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class DeviceClassSpec(_Wire, frozen=True):
+    """``spec`` of a DeviceClass."""
+
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(_Wire, frozen=True):
+    """A DeviceClass; it may stand behind an extended resource."""
+
+    metadata: ObjectMeta
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """What is kept of a node.
+
+    Attributes
+    ----------
+    allocatable, capacity : tuple of (str, int)
+        Positive amounts of tracked resources, in base units.
+    is_faulted : bool
+        Whether a fault signal says that the GPUs are not ready.
+    cards : NodeCards
+        What its labels say of its cards.
+    """
+
+    name: str
+    labels: dict[str, str]
+    taints: tuple[NodeTaint, ...]
+    is_ready: bool
+    is_cordoned: bool
+    is_faulted: bool
+    allocatable: Request
+    capacity: Request
+    cards: NodeCards = NO_CARDS
+
+    def mentioned(self) -> set[str]:
+        """Return the names of the resources that the node has or had."""
+        return {name for name, _ in (*self.allocatable, *self.capacity)}
+
+
+class PodConstraints(msgspec.Struct, frozen=True):
+    """Which nodes a pod may go to, by its own words."""
+
+    node_name: str = ""
+    node_selector: dict[str, str] = {}
+    affinity_terms: tuple[NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[PodToleration, ...] = ()
+
+
+NO_CONSTRAINTS: Final = PodConstraints()
+
+
+class PodRecord(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of a pod: small, since there may be 100,000 of them.
+
+    Attributes
+    ----------
+    request : tuple of (str, int)
+        Effective request of tracked resources, in base units; equal ones are shared.
+    is_managed : bool
+        Whether it asks for a resource that we manage.
+    created, unschedulable_since : float
+        Seconds since the epoch.
+    constraints : PodConstraints
+        Kept while the pod has no node, empty afterwards.
+    demand : Demand
+        What it wants of the cards themselves.
+    rule_key : str
+        What of that the table of models decides; see `KeptDemand`.
+    nominated_node : str
+        Where kube-scheduler makes room for it; empty once it has a node.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    generate_name: str
+    owner_uid: str
+    node_name: str
+    is_terminal: bool
+    request: Request
+    is_managed: bool
+    created: float
+    is_gated: bool
+    unschedulable_since: float | None
+    constraints: PodConstraints
+    failed_at: float | None = None
+    demand: Demand = NO_DEMAND
+    rule_key: str = ""
+    nominated_node: str = ""
+
+
+def pod_key(pod: Pod) -> str:
+    """Return the pod's UID; namespace and name where it has none, as in a dump.
+
+    Empty for a pod that has no name either.
+    """
+    meta = pod.metadata
+    if meta.uid or not meta.name:
+        return meta.uid
+    return f"{meta.namespace or 'default'}/{meta.name}"
+
+
+def owner_uid(pod: Pod) -> str:
+    """Return the UID of the pod's controller; empty for a pod without one."""
+    owners = pod.metadata.owner_references or ()
+    return next((owner.uid for owner in owners if owner.controller), "")
+
+
+def parse_time(text: str) -> float:
+    """Return an RFC 3339 time in seconds since the epoch; raise `ValueError`."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:  # it would be read in the time zone of this machine
+        raise ValueError(f"time: wanted an offset from UTC, got {shorten(text)}")
+    return moment.timestamp()

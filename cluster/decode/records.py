@@ -1,0 +1,268 @@
+"""Nodes and pods to records, with every fault and its path.
+
+A fault never hides the rest of an object: what is wrong is left out and named, what
+is right is decoded. Who calls decides what a fault means.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from sys import intern
+from types import MappingProxyType
+from typing import Final
+
+from cluster.decode.faults import Fault
+from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.objects import (
+    NO_CONSTRAINTS,
+    Node,
+    NodeRecord,
+    Pod,
+    PodConstraints,
+    PodRecord,
+    owner_uid,
+    parse_time,
+    pod_key,
+)
+from cluster.decode.start_errors import failed_at
+from scoring.gpu.node_gpus import CardReader
+from scoring.gpu.requirements import UNREADABLE, Demand, DemandAnnotations, DemandError
+from scoring.pod_request import effective_request, read_amounts
+from scoring.quantity import QuantityError, shorten
+from scoring.resources import PODS, Remembered, Request, ResourceScope
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSignals:
+    """What on a node says that its GPUs are not ready.
+
+    Attributes
+    ----------
+    label_values : mapping
+        label key -> values with which the GPUs can be used; any other value, the
+        label being there, is a fault
+    product_labels : tuple of str
+        Labels that carry the product name; ``-MIG-INVALID`` at its end is a fault.
+    conditions : mapping
+        condition type -> status that is a fault
+    """
+
+    label_values: Mapping[str, frozenset[str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    product_labels: tuple[str, ...] = ()
+    conditions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def found_on(self, labels: Mapping[str, str], statuses: Mapping[str, str]) -> bool:
+        """Say whether any signal is raised."""
+        return (
+            any(
+                labels[key] not in usable
+                for key, usable in self.label_values.items()
+                if key in labels
+            )
+            or any(
+                labels.get(key, "").endswith("-MIG-INVALID")
+                for key in self.product_labels
+            )
+            or any(
+                statuses.get(kind) == status for kind, status in self.conditions.items()
+            )
+        )
+
+
+TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+
+# Texts of some hundred characters; a cluster has far fewer templates of pods.
+MAX_KNOWN_REQUESTS: Final = 8192
+
+MAX_KEY_LENGTH: Final = 4096  # or few pods with much in them would take it all
+
+
+@lru_cache(maxsize=65536)
+def shared(request: Request) -> Request:
+    """Return the one kept copy of an equal request."""
+    return request
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBuilder:
+    """Turns decoded objects into records.
+
+    Attributes
+    ----------
+    scope : ResourceScope
+    signals : FaultSignals
+    cards : CardReader
+    annotations : DemandAnnotations
+    demands : DemandReader
+        Reads those annotations.
+    is_tracked, is_managed : callable
+        Those of `scope`, remembered.
+    """
+
+    scope: ResourceScope
+    signals: FaultSignals = field(default_factory=FaultSignals)
+    cards: CardReader = field(default_factory=CardReader)
+    annotations: DemandAnnotations = field(default_factory=DemandAnnotations)
+    demands: DemandReader = field(init=False, repr=False, compare=False)
+    # what the request depends on, as text -> the request and whether it is managed
+    _requests: dict[str, tuple[Request, bool]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    is_tracked: Callable[[str], bool] = field(init=False, repr=False, compare=False)
+    is_managed: Callable[[str], bool] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        demands = DemandReader(self.annotations, self.cards)
+        object.__setattr__(self, "demands", demands)
+        for name in ("is_tracked", "is_managed"):
+            remembered = Remembered(getattr(self.scope, name))
+            object.__setattr__(self, name, remembered.__getitem__)
+
+    def node_record(self, node: Node) -> tuple[NodeRecord, list[Fault]]:
+        """Return the record of `node` and the faults of its fields."""
+        faults: list[Fault] = []
+        collect = _collector(faults)
+        labels = node.metadata.labels or {}
+        statuses = {item.type: item.status for item in node.status.conditions or ()}
+        status = node.status
+        allocatable, capacity = (
+            _positive(read_amounts(amounts or {}, path, self.is_tracked, collect))
+            for path, amounts in (
+                ("status.allocatable", status.allocatable),
+                ("status.capacity", status.capacity),
+            )
+        )
+        return NodeRecord(
+            name=node.metadata.name,
+            labels=labels,
+            taints=node.spec.taints or (),
+            is_ready=statuses.get("Ready") == "True",
+            is_cordoned=bool(node.spec.unschedulable),
+            is_faulted=self.signals.found_on(labels, statuses),
+            cards=self.cards.read(labels, capacity),
+            allocatable=allocatable,
+            capacity=capacity,
+        ), faults
+
+    def pod_record(self, pod: Pod) -> tuple[PodRecord, list[Fault]]:
+        """Return the record of `pod` and the faults of its fields."""
+        faults: list[Fault] = []
+        meta, spec = pod.metadata, pod.spec
+        request, is_managed = self.held_by(pod, faults)
+        kept = self.demands.read_kept(meta.annotations if is_managed else None)
+        return PodRecord(
+            uid=pod_key(pod),
+            namespace=intern(meta.namespace),
+            name=meta.name,
+            generate_name=intern(meta.generate_name),
+            owner_uid=intern(owner_uid(pod)),
+            node_name=intern(spec.node_name),
+            is_terminal=pod.status.phase in TERMINAL_PHASES,
+            request=request,
+            is_managed=is_managed,
+            created=_time(meta.creation_timestamp, "metadata.creationTimestamp", faults)
+            or 0.0,
+            is_gated=bool(spec.scheduling_gates),
+            unschedulable_since=_unschedulable_since(pod, faults),
+            constraints=NO_CONSTRAINTS if spec.node_name else constraints_of(pod),
+            failed_at=(
+                failed_at(pod, self.is_managed)
+                if is_managed and spec.node_name
+                else None
+            ),
+            demand=kept.demand,
+            rule_key=kept.rule_key,
+            nominated_node="" if spec.node_name else pod.status.nominated_node_name,
+        ), faults
+
+    def held_by(self, pod: Pod, faults: list[Fault]) -> tuple[Request, bool]:
+        """Return what the pod takes from its node, and whether any of it is managed."""
+        spec = pod.spec
+        # PERF: pods of one template ask for the same; `bench.cache` shows the sync.
+        # A text tells 1, "1" and true apart, which are equal as keys.
+        parts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
+        key = repr(parts)
+        if key in self._requests:
+            return self._requests[key]
+        sound = len(faults)
+        request = self.request_of(pod, faults)
+        known = (
+            shared(tuple(sorted((*request, (PODS, 1))))),
+            any(self.is_managed(name) for name, _ in request),
+        )
+        if len(faults) == sound and len(key) <= MAX_KEY_LENGTH:
+            if len(self._requests) >= MAX_KNOWN_REQUESTS:
+                self._requests.clear()
+            self._requests[key] = known
+        return known
+
+    def request_of(self, pod: Pod, faults: list[Fault]) -> Request:
+        """Return the effective request of tracked resources; add to `faults`."""
+        return effective_request(pod.spec, self.is_tracked, _collector(faults))
+
+    def demand_of(self, pod: Pod, faults: list[Fault]) -> Demand:
+        """Return what the pod wants of the cards; add to `faults`."""
+        try:
+            return self.demands.read(pod.metadata.annotations)
+        except DemandError as error:
+            faults.extend(
+                Fault(f"metadata.annotations[{name!r}]", message)
+                for name, message in error.faults
+            )
+            return UNREADABLE
+
+
+def constraints_of(pod: Pod) -> PodConstraints:
+    """Return which nodes the pod may go to, by its own words."""
+    spec = pod.spec
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required if affinity else None
+    return PodConstraints(
+        node_name=spec.node_name,
+        node_selector=spec.node_selector or {},
+        affinity_terms=(
+            None if required is None else required.node_selector_terms or ()
+        ),
+        tolerations=spec.tolerations or (),
+    )
+
+
+def _unschedulable_since(pod: Pod, faults: list[Fault]) -> float | None:
+    """Return since when kube-scheduler says that the pod fits nowhere."""
+    for index, item in enumerate(pod.status.conditions or ()):
+        if item.type == "PodScheduled" and (item.status, item.reason) == (
+            "False",
+            "Unschedulable",
+        ):
+            path = f"status.conditions[{index}].lastTransitionTime"
+            return _time(item.last_transition_time, path, faults)
+    return None
+
+
+def _time(text: str | None, path: str, faults: list[Fault]) -> float | None:
+    """Return a time in seconds since the epoch, None where there is none."""
+    if text is None:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError:
+        faults.append(Fault(path, f"wanted an RFC 3339 time, got {shorten(text)}"))
+        return None
+
+
+def _collector(faults: list[Fault]) -> Callable[[str, QuantityError], None]:
+    """Return a receiver of quantity errors that appends to `faults`."""
+
+    def collect(path: str, error: QuantityError) -> None:
+        faults.append(Fault(path, str(error)))
+
+    return collect
+
+
+def _positive(amounts: Mapping[str, int]) -> Request:
+    """Return the amounts above 0, sorted by name."""
+    return shared(
+        tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
+    )

@@ -1,0 +1,131 @@
+"""What can happen to the cluster, as the ledger is told of it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from cluster.decode.objects import NodeRecord, PodRecord
+from scoring.gpu.node_gpus import NodeCards
+from scoring.gpu.requirements import Demand
+from scoring.protocols import LimitMaxima
+from scoring.resources import Request
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A node was added or changed.
+
+    Attributes
+    ----------
+    is_partial : bool
+        Whether a part of it did not decode; a record kept before then stays.
+    """
+
+    record: NodeRecord
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    """A node was deleted."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodesListed:
+    """A complete list: it replaces, it does not merge.
+
+    Attributes
+    ----------
+    partial : frozenset of str
+        Names of nodes that did not decode, or in part only; records kept before stay.
+    """
+
+    records: tuple[NodeRecord, ...]
+    partial: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod was added or changed; `is_partial` as in `NodeSeen`."""
+
+    record: PodRecord
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    """A pod was deleted."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodsListed:
+    """A complete list, as `NodesListed`; `partial` holds UIDs."""
+
+    records: tuple[PodRecord, ...]
+    partial: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClassesListed:
+    """The extended resources that DeviceClasses carry, all of them."""
+
+    resources: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRangesListed:
+    """What the LimitRanges of each namespace allow at most, all of them."""
+
+    maxima: Mapping[str, LimitMaxima]
+
+
+@dataclass(frozen=True, slots=True)
+class CardsChanged:
+    """Cards, and names of models, are told by other rules from now on.
+
+    Attributes
+    ----------
+    read : callable
+        Labels and capacity of a node to its cards.
+    read_demand : callable
+        What a pod wanted, and its rule key, to what it wants now.
+    """
+
+    read: Callable[[Mapping[str, str], Request], NodeCards]
+    read_demand: Callable[[Demand, str], Demand]
+
+    def reread(
+        self, nodes: Iterable[NodeRecord], pods: Iterable[PodRecord]
+    ) -> list[NodeSeen | PodSeen]:
+        """Return all records that these rules may read otherwise, read anew."""
+        seen: list[NodeSeen | PodSeen] = []
+        for node in nodes:
+            cards = self.read(node.labels, node.capacity)
+            seen.append(NodeSeen(msgspec.structs.replace(node, cards=cards)))
+        known: dict[tuple[Demand, str], Demand] = {}  # pods share few of them
+        for pod in pods:
+            if pod.rule_key:
+                key = (pod.demand, pod.rule_key)
+                if key not in known:
+                    known[key] = self.read_demand(*key)
+                seen.append(PodSeen(msgspec.structs.replace(pod, demand=known[key])))
+        return seen
+
+
+Change: TypeAlias = (
+    NodeSeen
+    | NodeGone
+    | NodesListed
+    | PodSeen
+    | PodGone
+    | PodsListed
+    | DeviceClassesListed
+    | LimitRangesListed
+    | CardsChanged
+)

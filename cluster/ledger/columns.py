@@ -1,0 +1,234 @@
+"""Arrays of a snapshot in the making: written column by column, then frozen."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.decode.objects import NodeRecord
+from scoring.gpu.node_gpus import NodeCards
+from scoring.quantity import MAX_QUANTITY
+from scoring.snapshot import BoolArray, CardColumns, Int64Array, LabelColumn, Snapshot
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+def writeable(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    """Return the array, or a copy of it if it belongs to a snapshot already."""
+    return array if array.flags.writeable else array.copy()
+
+
+def put(array: NDArray[_Scalar], place: int, value: int) -> NDArray[_Scalar]:
+    """Return an array of shape (N,) with `value` at `place`."""
+    if array[place] == value:
+        return array
+    array = writeable(array)
+    array[place] = value
+    return array
+
+
+def put_column(
+    table: NDArray[_Scalar], column: int, values: list[int] | list[bool]
+) -> NDArray[_Scalar]:
+    """Return a table of shape (R, N) with R `values` in a column."""
+    if table[:, column].tolist() == values:
+        return table
+    table = writeable(table)
+    table[:, column] = values
+    return table
+
+
+@dataclass(slots=True)
+class CardTable:
+    """Arrays in the making; shapes as in `CardColumns`.
+
+    Attributes
+    ----------
+    code_of : dict
+        kind of cards -> its code, in the order of the codes
+    """
+
+    code_of: dict[NodeCards, int]
+    codes: Int64Array
+    tenants: Int64Array
+    exclusive: Int64Array
+
+    @classmethod
+    def fresh(cls, nodes: int) -> Self:
+        """Return columns of nodes of which nothing is known."""
+        return cls({}, *(np.zeros(nodes, dtype=np.int64) for _ in range(3)))
+
+    @classmethod
+    def upon(cls, last: CardColumns) -> Self:
+        """Return the columns of a snapshot; `write` copies what it changes."""
+        return cls(
+            {kind: code for code, kind in enumerate(last.kinds)},
+            last.codes,
+            last.tenants,
+            last.exclusive,
+        )
+
+    def write(self, column: int, cards: NodeCards) -> None:
+        """Write what a node has."""
+        code = self.code_of.setdefault(cards, len(self.code_of))
+        self.codes = put(self.codes, column, code)
+
+    def write_tenants(self, column: int, tenants: tuple[int, int]) -> None:
+        """Write how many GPU pods a node has, and how many of them are exclusive."""
+        self.tenants = put(self.tenants, column, tenants[0])
+        self.exclusive = put(self.exclusive, column, tenants[1])
+
+    def publish(self) -> CardColumns:
+        """Return the columns, read-only from now on."""
+        for array in (self.codes, self.tenants, self.exclusive):
+            array.setflags(write=False)
+        kinds = tuple(self.code_of)
+        return CardColumns(self.codes, kinds, self.tenants, self.exclusive)
+
+
+@dataclass(slots=True)
+class Columns:
+    """Arrays of a snapshot in the making; shapes as in `Snapshot`."""
+
+    allocatable: Int64Array
+    requested: Int64Array
+    offered: BoolArray
+    schedulable: BoolArray
+    faulted: BoolArray
+    failing: BoolArray
+    changed_at: Int64Array
+    cards: CardTable
+    label_codes: dict[str, Int64Array]
+    code_of: dict[str, dict[str, int]]
+
+    @classmethod
+    def fresh(cls, rows: int, nodes: int, label_keys: Iterable[str]) -> Self:
+        """Return columns of zeros."""
+        shape = (rows, nodes)
+        return cls(
+            allocatable=np.zeros(shape, dtype=np.int64),
+            requested=np.zeros(shape, dtype=np.int64),
+            offered=np.zeros(shape, dtype=np.bool_),
+            schedulable=np.zeros(nodes, dtype=np.bool_),
+            faulted=np.zeros(nodes, dtype=np.bool_),
+            failing=np.zeros(nodes, dtype=np.bool_),
+            changed_at=np.zeros(nodes, dtype=np.int64),
+            cards=CardTable.fresh(nodes),
+            label_codes={key: np.zeros(nodes, dtype=np.int64) for key in label_keys},
+            code_of={key: {} for key in label_keys},
+        )
+
+    @classmethod
+    def upon(cls, last: Snapshot) -> Self:
+        """Return the columns of a snapshot; `write` copies what it changes.
+
+        PERF: most changes are bindings, which leave all but `requested` as it was;
+        ``bench.cache``
+        """
+        return cls(
+            allocatable=last.allocatable,
+            requested=last.requested,
+            offered=last.offered,
+            schedulable=last.schedulable,
+            faulted=last.faulted,
+            failing=last.failing,
+            changed_at=(
+                np.zeros(len(last.nodes.names), dtype=np.int64)
+                if last.changed_at is None
+                else last.changed_at
+            ),
+            cards=CardTable.upon(last.cards),
+            label_codes={key: col.codes for key, col in last.labels.items()},
+            code_of={key: dict(col.code_of) for key, col in last.labels.items()},
+        )
+
+    def carry_over(self, last: Snapshot, names: Iterable[str]) -> None:
+        """Take from a snapshot of another layout when each of its nodes changed."""
+        if last.changed_at is None:
+            return
+        changed_at = last.changed_at.tolist()
+        for column, name in enumerate(names):
+            before = last.nodes.column_of.get(name)
+            if before is not None:
+                self.changed_at[column] = changed_at[before]
+
+    def write(
+        self,
+        column: int,
+        node: NodeRecord,
+        row_of: Mapping[str, int],
+    ) -> None:
+        """Write what a node says of itself into its column."""
+        rows = len(self.allocatable)
+        allocatable, offered = [0] * rows, [False] * rows
+        for name, _ in node.capacity:
+            offered[row_of[name]] = True
+        for name, amount in node.allocatable:
+            offered[row_of[name]] = True
+            allocatable[row_of[name]] = amount
+        self.allocatable = put_column(self.allocatable, column, allocatable)
+        self.offered = put_column(self.offered, column, offered)
+        is_schedulable = node.is_ready and not node.is_cordoned
+        self.schedulable = put(self.schedulable, column, is_schedulable)
+        self.faulted = put(self.faulted, column, node.is_faulted)
+        for key, codes in self.label_codes.items():
+            value = node.labels.get(key)
+            known = self.code_of[key]
+            code = 0 if value is None else known.setdefault(value, len(known) + 1)
+            self.label_codes[key] = put(codes, column, code)
+        self.cards.write(column, node.cards)
+
+    def write_use(
+        self,
+        column: int,
+        requested: Mapping[str, int],
+        row_of: Mapping[str, int],
+        tenants: tuple[int, int],
+        *,
+        is_failing: bool,
+    ) -> None:
+        """Write what pods take of a node, and whether they fail there.
+
+        `tenants` are its GPU pods, and how many of them are exclusive. A resource
+        without a row is one that no node has.
+        """
+        held = [0] * len(self.requested)
+        for name, amount in requested.items():
+            row = row_of.get(name)
+            if row is not None:
+                held[row] = min(amount, MAX_QUANTITY)
+        self.requested = put_column(self.requested, column, held)
+        self.failing = put(self.failing, column, is_failing)
+        self.cards.write_tenants(column, tenants)
+
+    def mark(self, columns: Sequence[int], generation: int) -> None:
+        """Note in which generation some columns were written."""
+        if columns:
+            self.changed_at = writeable(self.changed_at)
+            self.changed_at[columns] = generation
+
+    def freeze(self) -> None:
+        """Make all arrays read-only: they are part of a snapshot from now on."""
+        for array in (
+            self.allocatable,
+            self.requested,
+            self.offered,
+            self.schedulable,
+            self.faulted,
+            self.failing,
+            self.changed_at,
+            *self.label_codes.values(),
+        ):
+            array.setflags(write=False)
+
+    def labels(self) -> Mapping[str, LabelColumn]:
+        """Return the label columns, read-only."""
+        return MappingProxyType(
+            {
+                key: LabelColumn(codes, MappingProxyType(self.code_of[key]))
+                for key, codes in self.label_codes.items()
+            }
+        )

@@ -1,0 +1,320 @@
+"""`Ledger`: the writer's mutable table, which applies changes and builds snapshots."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from cluster.decode.objects import NodeRecord, PodRecord
+from cluster.ledger.changes import (
+    CardsChanged,
+    Change,
+    DeviceClassesListed,
+    LimitRangesListed,
+    NodeGone,
+    NodeSeen,
+    NodesListed,
+    PodGone,
+    PodSeen,
+    PodsListed,
+)
+from cluster.ledger.columns import Columns
+from cluster.ledger.failures import Failures
+from cluster.ledger.pods import Arrivals, Departures, Shares
+from scoring.protocols import LimitMaxima
+from scoring.snapshot import NodeIndex, Snapshot, build_node_index
+
+
+@dataclass(slots=True)
+class Extras:
+    """DeviceClasses and LimitRanges; only the ledger thread may call it."""
+
+    device_class_resources: frozenset[str] = frozenset()
+    limit_maxima: Mapping[str, LimitMaxima] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+    def take(self, change: DeviceClassesListed | LimitRangesListed) -> bool:
+        """Take a change; say whether it is one."""
+        if isinstance(change, DeviceClassesListed):
+            is_new = change.resources != self.device_class_resources
+            self.device_class_resources = change.resources
+            return is_new
+        is_new = change.maxima != self.limit_maxima
+        self.limit_maxima = change.maxima
+        return is_new
+
+
+MIN_LOST_PLACES: Final = 1024
+
+
+class Ledger:
+    """Owns the cluster's state; only the ledger thread may call it.
+
+    Parameters
+    ----------
+    label_keys : iterable of str
+        Labels that get a column in each snapshot.
+    failures : Failures, optional
+    """
+
+    def __init__(
+        self, label_keys: Iterable[str] = (), failures: Failures | None = None
+    ) -> None:
+        self._label_keys = tuple(label_keys)
+        self._generation = 0
+        self._nodes: dict[str, NodeRecord] = {}
+        self._pods: dict[str, PodRecord] = {}
+        self._lost_places = 0  # removed since that dict was made
+        # node name -> resource -> requested; nodes not seen yet have theirs, too
+        self._requested: dict[str, dict[str, int]] = {}
+        self._pending: dict[str, PodRecord] = {}
+        # What a snapshot has of nodes and pending pods; None if it is to be made anew.
+        self._facts: tuple[NodeRecord, ...] | None = None
+        self._waiting: tuple[PodRecord, ...] | None = None
+        self._shares = Shares()
+        self._arrivals = Arrivals()
+        self._departures = Departures()
+        self._failures = failures or Failures()
+        self._extras = Extras()
+        self._has_nodes = False
+        self._has_pods = False
+        self._dirty: set[str] = set()
+        self._reread: set[str] = set()  # those that say something else of themselves
+        self._is_layout_stale = True
+        self._has_changes = True
+        self._rows: dict[str, int] = {}  # resource -> row of the last snapshot
+        self._last: Snapshot | None = None
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether nodes and pods have both been listed and counted."""
+        return self._has_nodes and self._has_pods
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a snapshot built now would differ from the last one."""
+        return self._has_changes
+
+    def seconds_to_expiry(self) -> float | None:
+        """Return when `expire` will have something to do, None for never."""
+        return self._failures.seconds_to_expiry()
+
+    def expire(self) -> None:
+        """Let nodes count as sound again whose failures are too long ago."""
+        for name in self._failures.expire():
+            self._mark(name)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many objects are held, by kind."""
+        return {"nodes": len(self._nodes), "pods": len(self._pods)}
+
+    def node(self, name: str) -> NodeRecord | None:
+        """Return the record kept of a node."""
+        return self._nodes.get(name)
+
+    def pod(self, uid: str) -> PodRecord | None:
+        """Return the record kept of a pod."""
+        return self._pods.get(uid)
+
+    def apply(self, change: Change) -> None:
+        """Apply one change."""
+        match change:
+            case PodSeen(record, is_partial):
+                self._apply_pod(record, is_partial=is_partial)
+            case PodGone(uid):
+                self._remove_pod(uid)
+            case NodeSeen(record, is_partial):
+                self._apply_node(record, is_partial=is_partial)
+            case NodeGone(name):
+                self._remove_node(name)
+            case NodesListed(records, partial):
+                self._replace_nodes(records, partial)
+            case PodsListed(records, partial):
+                self._replace_pods(records, partial)
+            case CardsChanged():
+                for seen in change.reread(self._nodes.values(), self._pods.values()):
+                    self.apply(seen)
+            case _:
+                self._has_changes |= self._extras.take(change)
+                classes = self._extras.device_class_resources
+                self._is_layout_stale |= not classes <= self._rows.keys()
+
+    def _replace_nodes(
+        self, records: tuple[NodeRecord, ...], partial: frozenset[str]
+    ) -> None:
+        for name in self._nodes.keys() - {node.name for node in records} - partial:
+            self._remove_node(name)
+        for record in records:
+            self._apply_node(record, is_partial=record.name in partial)
+        self._has_nodes = True
+
+    def _replace_pods(
+        self, records: tuple[PodRecord, ...], partial: frozenset[str]
+    ) -> None:
+        for uid in self._pods.keys() - {pod.uid for pod in records} - partial:
+            self._remove_pod(uid)
+        # Failures are to be noted in the order of their times.
+        for record in sorted(records, key=lambda record: record.failed_at or 0):
+            self._apply_pod(record, is_partial=record.uid in partial)
+        self._has_pods = True
+
+    def _apply_node(self, record: NodeRecord, *, is_partial: bool) -> None:
+        previous = self._nodes.get(record.name)
+        if previous is not None and (is_partial or previous == record):
+            return
+        if previous is None or not record.mentioned() <= self._rows.keys():
+            self._is_layout_stale = True
+        self._nodes[record.name] = record
+        self._facts = None
+        self._reread.add(record.name)
+        self._mark(record.name)
+
+    def _remove_node(self, name: str) -> None:
+        if self._nodes.pop(name, None) is not None:
+            self._facts = None
+            self._failures.forget(name)
+            self._is_layout_stale = True
+            self._has_changes = True
+
+    def _apply_pod(self, record: PodRecord, *, is_partial: bool) -> None:
+        """Take the pod's old share out before its new one goes in."""
+        previous = self._pods.get(record.uid)
+        if previous is not None and (is_partial or previous == record):
+            return  # most events change nothing that we keep
+        if previous is not None:
+            self._count(previous, -1)
+            if record.is_terminal:
+                self._departures.note(previous)
+        elif self._has_pods and record.is_managed and not record.is_terminal:
+            self._arrivals.note(record)
+        self._pods[record.uid] = record
+        self._count(record, +1)
+        if record.failed_at is not None:
+            owner = record.owner_uid or record.uid
+            if self._failures.note(record.node_name, owner, record.failed_at):
+                self._mark(record.node_name)
+
+    def _remove_pod(self, uid: str) -> None:
+        record = self._pods.pop(uid, None)
+        if record is None:
+            return
+        self._count(record, -1)
+        self._departures.note(record)
+        # PERF: a dict grows before it uses the places of lost keys again; a copy has
+        # none. ``bench.cache`` shows it in the memory after a million events.
+        self._lost_places += 1
+        if self._lost_places > MIN_LOST_PLACES + len(self._pods) // 4:
+            self._pods = dict(self._pods)
+            self._lost_places = 0
+
+    def _mark(self, node_name: str) -> None:
+        """Have a node's column written anew."""
+        self._dirty.add(node_name)
+        self._has_changes = True
+
+    def _count(self, record: PodRecord, sign: int) -> None:
+        """Add (+1) or take out (-1) what a pod holds, or that it is pending."""
+        if record.is_terminal:
+            return
+        self._has_changes = True
+        if not record.node_name:
+            if record.is_managed and sign > 0:
+                self._pending[record.uid] = record
+            else:
+                self._pending.pop(record.uid, None)
+            self._waiting = None
+            return
+        held = self._requested.setdefault(record.node_name, {})
+        for name, amount in record.request:
+            held[name] = held.get(name, 0) + sign * amount
+        if not any(held.values()):
+            del self._requested[record.node_name]
+        self._dirty.add(record.node_name)
+        if record.is_managed:
+            self._shares.count(record, sign)
+
+    def build(self) -> Snapshot:
+        """Return the state as a snapshot with a new generation."""
+        self._generation += 1
+        last = self._last
+        if last is None or self._is_layout_stale:
+            snapshot = self._build_anew()
+        else:
+            changed = self._dirty & self._nodes.keys()
+            columns = Columns.upon(last)
+            snapshot = self._finish(columns, last.nodes, last.resources, changed)
+        self._dirty.clear()
+        self._reread.clear()
+        self._is_layout_stale = False
+        self._has_changes = False
+        self._last = snapshot
+        return snapshot
+
+    def _build_anew(self) -> Snapshot:
+        """Lay out all arrays for the present nodes and resources."""
+        last = self._last
+        names = tuple(self._nodes)
+        index = (
+            last.nodes
+            if last is not None and last.nodes.names == names
+            else build_node_index(names)
+        )
+        # What pods alone name is nowhere to be had, and they may name thousands.
+        resources = sorted(
+            self._extras.device_class_resources.union(
+                *(node.mentioned() for node in self._nodes.values())
+            )
+        )
+        columns = Columns.fresh(len(resources), len(names), self._label_keys)
+        self._reread.update(names)
+        if last is not None:
+            columns.carry_over(last, names)
+        return self._finish(columns, index, tuple(resources), names)
+
+    def _finish(
+        self,
+        columns: Columns,
+        index: NodeIndex,
+        resources: tuple[str, ...],
+        changed: Iterable[str],
+    ) -> Snapshot:
+        """Write the `changed` nodes and freeze all."""
+        self._rows = {name: row for row, name in enumerate(resources)}
+        for name in changed:
+            column, node = index.column_of[name], self._nodes[name]
+            # PERF: most nodes change in what pods take of them alone; ``bench.cache``
+            if name in self._reread:
+                columns.write(column, node, self._rows)
+            held, tenants = self._requested.get(name, {}), self._shares.tenants_of(name)
+            is_failing = name in self._failures.nodes
+            columns.write_use(column, held, self._rows, tenants, is_failing=is_failing)
+        dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
+        columns.mark(dirty, self._generation)
+        columns.freeze()
+        # PERF: tuples are made anew when they change; `bench.cache`
+        if self._facts is None:
+            self._facts = tuple(self._nodes.values())
+        if self._waiting is None:
+            self._waiting = tuple(self._pending.values())
+        return Snapshot(
+            generation=self._generation,
+            nodes=index,
+            resources=resources,
+            allocatable=columns.allocatable,
+            requested=columns.requested,
+            offered=columns.offered,
+            schedulable=columns.schedulable,
+            faulted=columns.faulted,
+            failing=columns.failing,
+            changed_at=columns.changed_at,
+            labels=columns.labels(),
+            cards=columns.cards.publish(),
+            facts=self._facts,
+            shares=self._shares.publish(),
+            pending=self._waiting,
+            arrivals=self._arrivals.publish(),
+            device_class_resources=self._extras.device_class_resources,
+            departed=self._departures.publish(),
+            limit_maxima=self._extras.limit_maxima,
+        )

@@ -1,0 +1,146 @@
+"""Bound pods with what they hold, and pods that came or went lately."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from cluster.decode.objects import PodConstraints, PodRecord
+from scoring.resources import Request
+
+# Above this many changed shares the base of the overlay is made anew.
+MAX_OVERLAY: Final = 2048
+
+
+class ShareMap(Mapping[str, PodRecord]):
+    """An immutable mapping: a large base under a small overlay.
+
+    Publishing copies the overlay alone. In the overlay, None stands for a share that
+    is gone.
+    """
+
+    __slots__ = ("_base", "_overlay")
+
+    def __init__(
+        self, base: Mapping[str, PodRecord], overlay: Mapping[str, PodRecord | None]
+    ) -> None:
+        self._base = base
+        self._overlay = overlay
+
+    def __getitem__(self, uid: str) -> PodRecord:
+        record = self._overlay[uid] if uid in self._overlay else self._base[uid]
+        if record is None:
+            raise KeyError(uid)
+        return record
+
+    def __iter__(self) -> Iterator[str]:
+        for uid in self._base:
+            if uid not in self._overlay:
+                yield uid
+        for uid, record in self._overlay.items():
+            if record is not None:
+                yield uid
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Shares:
+    """The ledger's table of shares, published as a `ShareMap`."""
+
+    def __init__(self) -> None:
+        self._base: dict[str, PodRecord] = {}
+        self._overlay: dict[str, PodRecord | None] = {}
+        # node name -> how many pods have a share there, and how many are exclusive
+        self._tenants: dict[str, tuple[int, int]] = {}
+
+    def count(self, record: PodRecord, sign: int) -> None:
+        """Take up (+1) or forget (-1) what a pod holds."""
+        pods, exclusive = self.tenants_of(record.node_name)
+        tenants = (pods + sign, exclusive + sign * record.demand.is_exclusive)
+        if tenants[0]:
+            self._tenants[record.node_name] = tenants
+        else:
+            self._tenants.pop(record.node_name, None)
+        self._overlay[record.uid] = record if sign > 0 else None
+
+    def tenants_of(self, node_name: str) -> tuple[int, int]:
+        """Return how many pods have a share on a node, and how many are exclusive."""
+        return self._tenants.get(node_name, (0, 0))
+
+    def publish(self) -> ShareMap:
+        """Return all shares as they are now."""
+        if len(self._overlay) > MAX_OVERLAY:
+            self._base = dict(ShareMap(self._base, self._overlay))
+            self._overlay = {}
+        return ShareMap(self._base, dict(self._overlay))
+
+
+# More than come in the seconds that an admission can be in flight.
+MAX_ARRIVALS: Final = 4096
+
+# More than go in the seconds that a placement can be under way.
+MAX_DEPARTURES: Final = 1024
+
+
+class PodArrival(msgspec.Struct, frozen=True, gc=False):
+    """A pod with a managed resource, as it was first seen.
+
+    ``constraints`` are empty for one that had a node already.
+    """
+
+    sequence: int
+    namespace: str
+    name: str
+    generate_name: str
+    owner_uid: str
+    request: Request
+    constraints: PodConstraints
+
+
+class Arrivals:
+    """The latest arrivals, numbered; owned by the ledger."""
+
+    def __init__(self) -> None:
+        self._latest: deque[PodArrival] = deque(maxlen=MAX_ARRIVALS)
+        self._count = 0
+
+    def note(self, record: PodRecord) -> None:
+        """Note a pod that is seen for the first time."""
+        self._count += 1
+        self._latest.append(
+            PodArrival(
+                self._count,
+                record.namespace,
+                record.name,
+                record.generate_name,
+                record.owner_uid,
+                record.request,
+                record.constraints,
+            )
+        )
+
+    def publish(self) -> tuple[PodArrival, ...]:
+        """Return the arrivals as they are now, oldest first."""
+        return tuple(self._latest)
+
+
+class Departures:
+    """UIDs of the pods that ended or were deleted last; owned by the ledger."""
+
+    def __init__(self) -> None:
+        self._latest: deque[str] = deque(maxlen=MAX_DEPARTURES)
+        self._published: frozenset[str] | None = frozenset()
+
+    def note(self, record: PodRecord) -> None:
+        """Note a pod that has ended or is gone, by its last record before that."""
+        if record.is_managed and not record.is_terminal:
+            self._latest.append(record.uid)
+            self._published = None
+
+    def publish(self) -> frozenset[str]:
+        """Return the UIDs as they are now."""
+        if self._published is None:
+            self._published = frozenset(self._latest)
+        return self._published

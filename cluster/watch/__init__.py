@@ -1,0 +1,1 @@
+"""Lists and watches of each kind, turned into changes for the ledger."""

@@ -1,0 +1,85 @@
+"""`ClusterWatch`: the reflectors of all kinds, started, stopped and asked together."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cluster.api.protocol import ApiReader
+from cluster.decode.records import RecordBuilder
+from cluster.watch.backoff import Pace
+from cluster.watch.kinds import (
+    NODES,
+    PODS,
+    device_classes_kind,
+    limit_ranges_kind,
+    nodes_kind,
+    pods_kind,
+)
+from cluster.watch.reflector import Outlet, Reflector, SourceHealth, WatchObserver
+
+REQUIRED_KINDS: Final = (NODES, PODS)
+
+
+class ClusterWatch:
+    """Keeps the ledger in step with an API server; any thread may call it.
+
+    Parameters
+    ----------
+    api : ApiReader
+    submit : callable
+        `LedgerWriter.submit`.
+    builder : RecordBuilder
+    observer : WatchObserver
+    pace : Pace, optional
+    """
+
+    def __init__(
+        self,
+        api: ApiReader,
+        submit: Callable[..., None],
+        builder: RecordBuilder,
+        observer: WatchObserver,
+        pace: Pace | None = None,
+    ) -> None:
+        pace = pace or Pace()
+        self._health = SourceHealth(REQUIRED_KINDS, pace.monotonic)
+        outlet = Outlet(submit, self._health, observer)
+        self._reflectors = {
+            kind.name: Reflector(kind, api, outlet, pace)
+            for kind in (
+                nodes_kind(builder),
+                pods_kind(builder),
+                device_classes_kind(),
+                limit_ranges_kind(),
+            )
+        }
+
+    def start(self) -> None:
+        """Start one thread for each kind."""
+        for reflector in self._reflectors.values():
+            reflector.start()
+
+    def stop(self) -> None:
+        """End all threads."""
+        for reflector in self._reflectors.values():
+            reflector.request_stop()
+        for reflector in self._reflectors.values():
+            reflector.join()
+
+    def restart_pods(self, reason: str) -> bool:
+        """List all pods anew, because our counts do not add up.
+
+        Returns
+        -------
+        bool
+            False if nothing is done: a list is under way or half a minute old at most.
+        """
+        return self._reflectors[PODS].restart(reason)
+
+    def ages(self) -> Mapping[str, float]:
+        """Return seconds since the last contact, for nodes and pods."""
+        return self._health.ages()
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether nodes and pods were listed; a snapshot says that they are counted."""
+        return self._health.is_listed

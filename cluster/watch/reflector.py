@@ -1,0 +1,381 @@
+"""`Reflector`: lists one kind, watches it, and starts again when that breaks."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+from cluster.api.protocol import ApiError, ApiReader, ApiStream
+from cluster.ledger.changes import Change
+from cluster.watch.backoff import Backoff, Pace
+from cluster.watch.kinds import Kind, Listing
+
+
+class SourceHealth:
+    """Age of the last contact with the API server, by kind.
+
+    Each kind has one writer, its reflector's thread; any thread may read.
+
+    Parameters
+    ----------
+    kinds : iterable of str
+        The kinds without which the cluster is not known; others are not looked at.
+    monotonic : callable
+    """
+
+    def __init__(
+        self, kinds: Iterable[str], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._monotonic = monotonic
+        # kind -> time of the last contact; the start where there was none
+        self._contacts = dict.fromkeys(kinds, monotonic())
+        # kind -> whether a complete list was handed to the ledger
+        self._listed = dict.fromkeys(self._contacts, False)
+
+    def contact(self, kind: str) -> None:
+        """Note that the server sent something that keeps this kind up to date."""
+        if kind in self._contacts:
+            self._contacts[kind] = self._monotonic()
+
+    def listed(self, kind: str) -> None:
+        """Note that a complete list was handed to the ledger."""
+        if kind in self._listed:
+            self._listed[kind] = True
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether each kind was listed; that all is counted, only a snapshot says."""
+        return all(self._listed.values())
+
+    def ages(self) -> dict[str, float]:
+        """Return seconds since the last contact, by kind."""
+        now = self._monotonic()
+        return {kind: now - seen for kind, seen in self._contacts.items()}
+
+
+class WatchObserver(Protocol):
+    """Who counts what happens to the watches; called by reflectors' threads."""
+
+    def listed(self, kind: str, count: int) -> None:
+        """Note that a complete list of so many objects was handed on."""
+        ...
+
+    def events(self, kind: str, event_type: str, count: int) -> None:
+        """Note events of one type."""
+        ...
+
+    def decode_fault(self, kind: str) -> None:
+        """Note an object of which at least a part did not decode."""
+        ...
+
+    def watch_restarted(self, kind: str, reason: str) -> None:
+        """Note that a list or watch ended, and why; it is taken up again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Where a reflector's findings go.
+
+    Attributes
+    ----------
+    submit : callable
+        Hands changes to the ledger's thread.
+    health : SourceHealth
+    observer : WatchObserver
+    """
+
+    submit: Callable[..., None]
+    health: SourceHealth
+    observer: WatchObserver
+
+
+logger = logging.getLogger(__name__)
+
+# The server ends a watch then. Spread out, lest all watches end together.
+WATCH_SECONDS: Final = (300, 600)
+
+# A stream that ends sooner and brought nothing is a failure, though a polite one.
+SHORT_WATCH_SECONDS: Final = 1.0
+
+# Between a stream that ended well and the next, so that no server makes us spin.
+PAUSE_SECONDS: Final = 0.05
+
+# A list on demand is dear, and cannot help more often than this.
+RESTART_INTERVAL_SECONDS: Final = 30.0
+
+# How often to look whether an optional kind has come to be.
+ABSENT_SECONDS: Final = 300.0
+
+# An API server that has just started forbids all, for a moment, and lacks groups. So
+# many refusals take some five seconds.
+DOUBTED_REFUSALS: Final = 5
+
+STOP_SECONDS: Final = 5.0
+
+# Answers after which the version that we hold is of no use.
+_RELIST_REASONS: Final = frozenset({"expired", "error_event", "undecodable"})
+
+_KEEP_VERSION: Final = frozenset(
+    {HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+)
+
+
+class Reflector:
+    """Keeps the ledger in step with one kind of object.
+
+    Its own thread lists and watches; `start`, `stop` and `restart` may be called from
+    any other.
+
+    Parameters
+    ----------
+    kind : Kind
+    api : ApiReader
+    outlet : Outlet
+    pace : Pace
+    """
+
+    def __init__(
+        self, kind: Kind[Any, Any], api: ApiReader, outlet: Outlet, pace: Pace
+    ) -> None:
+        self._kind = kind
+        self._api = api
+        self._submit = outlet.submit
+        self._health = outlet.health
+        self._observer = outlet.observer
+        self._pace = pace
+        self._backoff = Backoff(pace)
+        # Where the watch goes on; None before a list is complete.
+        self._version: str | None = None
+        self._is_absent = False
+        self._refusals = 0
+        self._is_failing = False
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        # Both under the lock: they say what another thread may interrupt.
+        self._stream: ApiStream | None = None
+        self._restart_reason = ""
+        self._listed_at = 0.0
+        self._thread = threading.Thread(
+            target=self.run, name=f"watch-{kind.name}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the reflector's thread."""
+        self._thread.start()
+
+    def request_stop(self) -> None:
+        """Ask the thread to end; it need not have done so on return."""
+        self._stopping.set()
+        with self._lock:
+            if self._stream is not None:
+                self._stream.interrupt()
+
+    def join(self) -> None:
+        """Wait for the thread's end; a request without an answer yet is left behind."""
+        self._thread.join(STOP_SECONDS)
+
+    def restart(self, reason: str) -> bool:
+        """End the watch and list anew, because something does not add up.
+
+        Returns
+        -------
+        bool
+            False if nothing is done: a list is under way or half a minute old at most.
+        """
+        with self._lock:
+            age = self._pace.monotonic() - self._listed_at
+            if self._version is None or age < RESTART_INTERVAL_SECONDS:
+                return False
+            self._restart_reason = reason
+            if self._stream is not None:
+                self._stream.interrupt()
+        return True
+
+    def run(self) -> None:
+        """List and watch until asked to stop."""
+        while not self._stopping.is_set():
+            self._take_restart()
+            try:
+                if self._version is None:
+                    self._list()
+                self._watch(self._version or "")
+                delay = PAUSE_SECONDS
+            except ApiError as error:
+                delay = self._after(error)
+            except Exception:
+                # A fault of our own must not end the thread; a list heals most.
+                logger.exception("watch failed", extra=self._fields())
+                self._observer.watch_restarted(self._kind.name, "fault")
+                self._version = None
+                delay = self._backoff.delay("fault")
+            self._pace.wait(self._stopping, delay)
+
+    def _take_restart(self) -> None:
+        """Forget the version if a restart was asked for."""
+        with self._lock:
+            reason, self._restart_reason = self._restart_reason, ""
+        if reason:
+            self._version = None
+            self._observer.watch_restarted(self._kind.name, reason)
+            logger.warning("watch restarted", extra=self._fields(reason=reason))
+
+    def _list(self) -> None:
+        """Read all pages and hand them on as one change that replaces."""
+        listing: Listing[Any] = Listing()
+        query = {"limit": str(self._pace.page_size)}
+        while True:
+            with self._opened(query) as stream:
+                data = stream.read()
+            self._health.contact(self._kind.name)
+            listing.faults.clear()
+            self._kind.read_page(data, listing)
+            self._note_faults(listing.faults)
+            if not listing.continue_token:
+                break
+            query["continue"] = listing.continue_token
+        self._replace(listing)
+        self._is_absent = False
+        self._refusals = 0
+
+    def _replace(self, listing: Listing[Any]) -> None:
+        """Hand a complete list on."""
+        name = self._kind.name
+        self._submit(
+            self._kind.listed(tuple(listing.records), frozenset(listing.partial))
+        )
+        with self._lock:
+            self._version = listing.resource_version
+            self._listed_at = self._pace.monotonic()
+        self._health.listed(name)
+        self._observer.listed(name, len(listing.records))
+        logger.info("objects listed", extra=self._fields(count=len(listing.records)))
+
+    def _watch(self, version: str) -> None:
+        """Follow the watch from `version` until the server ends it."""
+        started = self._pace.monotonic()
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(self._pace.rng.randint(*WATCH_SECONDS)),
+        }
+        rest = b""
+        has_events = False
+        with self._opened(query) as stream:
+            self._recovered()
+            for chunk in stream.chunks():
+                self._health.contact(self._kind.name)
+                *lines, rest = (rest + chunk).split(b"\n")
+                if lines:
+                    self._take(lines)
+                    has_events = True
+                if self._is_interrupted:
+                    return
+        lived = self._pace.monotonic() - started
+        if rest or not (has_events or lived >= SHORT_WATCH_SECONDS):
+            raise ApiError("the stream ended early", reason="closed")
+        self._observer.watch_restarted(self._kind.name, "ended")
+
+    def _take(self, lines: list[bytes]) -> None:
+        """Hand the events of some lines on, those before an error, too."""
+        changes: list[Change] = []
+        counts: dict[str, int] = {}
+        try:
+            for line in lines:
+                if not line:
+                    continue
+                event = self._kind.read_event(line)
+                counts[event.type] = counts.get(event.type, 0) + 1
+                if event.change is not None:
+                    changes.append(event.change)
+                if event.fault:
+                    self._note_faults([event.fault])
+                if event.resource_version:
+                    self._version = event.resource_version
+        finally:
+            if changes:
+                self._submit(*changes)
+            for event_type, count in counts.items():
+                self._observer.events(self._kind.name, event_type, count)
+
+    def _note_faults(self, faults: Sequence[str]) -> None:
+        """Count and log objects that did not decode."""
+        for _ in faults:
+            self._observer.decode_fault(self._kind.name)
+        if faults:
+            fields = self._fields(count=len(faults), first=faults[0])
+            logger.warning("objects did not decode", extra=fields)
+
+    @contextlib.contextmanager
+    def _opened(self, query: Mapping[str, str]) -> Iterator[ApiStream]:
+        """Open a stream that `request_stop` and `restart` can interrupt."""
+        stream = self._api.get(self._kind.path, query)
+        try:
+            with self._lock:
+                self._stream = stream
+            if self._is_interrupted:
+                stream.interrupt()
+            self._health.contact(self._kind.name)
+            yield stream
+        finally:
+            with self._lock:
+                self._stream = None
+            stream.close()
+
+    def _after(self, error: ApiError) -> float:
+        """Decide what to do after a failure, and return how long to wait first."""
+        if self._is_interrupted:
+            return 0.0
+        if self._kind.is_optional and error.status in (
+            HTTPStatus.FORBIDDEN,
+            HTTPStatus.NOT_FOUND,
+        ):
+            self._refusals += 1
+            if self._refusals > DOUBTED_REFUSALS:
+                return self._do_without(error)
+        is_refused = (
+            HTTPStatus.BAD_REQUEST <= error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        ) and error.status not in _KEEP_VERSION
+        if is_refused or error.reason in _RELIST_REASONS:
+            self._version = None
+        delay = self._backoff.delay(error.reason, error.retry_after_seconds)
+        self._observer.watch_restarted(self._kind.name, error.reason)
+        level = (
+            logging.WARNING if self._backoff.is_first(error.reason) else logging.DEBUG
+        )
+        fields = self._fields(
+            reason=error.reason, error=str(error), delay_seconds=round(delay, 3)
+        )
+        logger.log(level, "watch interrupted", extra=fields)
+        self._is_failing = True
+        return delay
+
+    def _do_without(self, error: ApiError) -> float:
+        """Take an optional kind for empty, and look again much later."""
+        if not self._is_absent:
+            self._submit(self._kind.listed((), frozenset()))
+            fields = self._fields(status=error.status, error=str(error))
+            logger.info("objects not available", extra=fields)
+        self._is_absent = True
+        self._version = None
+        return ABSENT_SECONDS
+
+    @property
+    def _is_interrupted(self) -> bool:
+        """Whether another thread has asked to stop or to list anew."""
+        return self._stopping.is_set() or bool(self._restart_reason)
+
+    def _recovered(self) -> None:
+        """Note that the server answers again."""
+        if self._is_failing:
+            logger.info("watch resumed", extra=self._fields())
+        self._is_failing = False
+
+    def _fields(self, **more: object) -> dict[str, object]:
+        """Return the fields of a log line."""
+        return {"fields": {"kind": self._kind.name, **more}}

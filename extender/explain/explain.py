@@ -1,0 +1,197 @@
+"""`explain`: one pod on one snapshot, node by node, with the numbers.
+
+Verdicts, totals and priorities come from the functions of the verbs themselves.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from extender.explain.pod import Subject
+from extender.explain.scheduler_checks import SchedulerChecks, check_nodes
+from extender.tracking.last_answers import shown_text
+from extender.verbs.call import Question, VerbOptions
+from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
+from extender.verbs.verbs import (
+    NOTHING_UNDER_WAY,
+    UnderWay,
+    filter_nodes,
+    prioritize_nodes,
+    shortlisted,
+    total_nodes,
+)
+from scoring.feasibility import REASONS, Feasibility, Verdict
+from scoring.normalization import Totals
+from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot, find_columns
+
+NOT_SENT = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """What the verbs would answer about one pod, over C nodes of one snapshot.
+
+    Attributes
+    ----------
+    subject : Subject
+    options : VerbOptions
+    under_way : UnderWay
+    question : Question
+        About all C nodes.
+    checks : SchedulerChecks or None
+        None where it is given which nodes kube-scheduler offers.
+    offered : bool array, shape (C,)
+        The nodes that kube-scheduler would offer.
+    result : Feasibility
+        Our verdict on each node, offered or not.
+    shown : str
+        The one text that all offered nodes carry where every one is refused.
+    answered : bool array, shape (C,)
+        The nodes that the filter's answer names.
+    priorities : int64 array, shape (C,)
+        What prioritize sends of them; `NOT_SENT` for the others.
+    totals : array, shape (C,), or None
+        Before normalisation; None where the pod asks for nothing that is managed.
+    tiers : int64 array, shape (C,), or None
+    is_shortlisted : bool
+        Whether the filter's answer leaves feasible nodes out.
+    """
+
+    subject: Subject
+    options: VerbOptions
+    under_way: UnderWay
+    question: Question
+    checks: SchedulerChecks | None
+    offered: BoolArray
+    result: Feasibility
+    shown: str
+    answered: BoolArray
+    priorities: Int64Array
+    totals: Totals | None
+    tiers: Int64Array | None
+    is_shortlisted: bool
+
+    def reasons(self) -> dict[str, int]:
+        """Return the reasons as they are sent, and how many nodes carry each."""
+        if self.answered.any() and self.is_shortlisted:
+            return {}  # a shortlist leaves the others out of the answer
+        verdicts = self.result.verdicts[self.offered]
+        refused = verdicts[verdicts != Verdict.FEASIBLE]
+        if self.shown:
+            return {self.shown: len(refused)}
+        return dict(Counter(REASONS[Verdict(v)].text for v in refused.tolist()))
+
+    def order(self) -> IndexArray:
+        """Return the places of all nodes, the best first, refused ones by name."""
+        feasible = self.result.feasible
+        groups = np.where(
+            self.answered,
+            0,
+            np.where(feasible & self.offered, 1, np.where(feasible, 2, 3)),
+        )
+        order = np.argsort(np.argsort(np.array(self.question.names), kind="stable"))
+        totals = np.zeros(len(order)) if self.totals is None else self.totals
+        tiers = np.zeros_like(order) if self.tiers is None else self.tiers
+        return np.lexsort(
+            (
+                order,
+                np.where(feasible, -totals, 0.0),
+                np.where(feasible, tiers, 0),
+                -self.priorities,
+                groups,
+            )
+        )
+
+
+def explain(  # noqa: PLR0913 - the last one is named
+    subject: Subject,
+    snapshot: Snapshot,
+    options: VerbOptions,
+    under_way: UnderWay = NOTHING_UNDER_WAY,
+    names: Sequence[str] | None = None,
+    *,
+    deadline: Deadline = NO_DEADLINE,
+) -> Explanation:
+    """Compute what the verbs would answer about a pod.
+
+    Parameters
+    ----------
+    subject : Subject
+    snapshot : Snapshot
+    options : VerbOptions
+    under_way : UnderWay
+        Pods that are on their way to a node.
+    names : sequence of str, optional
+        The nodes that kube-scheduler offers. Without them it is every node that passes
+        the checks which we know of kube-scheduler.
+    deadline : Deadline
+        Checked before each node.
+    """
+    question, checks, offered = _pose(subject, snapshot, options, names, deadline)
+    asked = np.flatnonzero(offered)
+    part = _part(question, asked)
+    part_result = filter_nodes(part, options)
+    shortlist = shortlisted(part, part_result, options, under_way)
+    places = np.flatnonzero(part_result.feasible) if shortlist is None else shortlist
+    answered = np.zeros(len(offered), dtype=np.bool_)
+    answered[asked[places]] = True
+    priorities = np.full(len(offered), NOT_SENT, dtype=np.int64)
+    priorities[answered] = prioritize_nodes(part, options, places, under_way)
+    totals, tiers = None, None
+    if question.ask.request:
+        totals, _, *rest = total_nodes(question, options, under_way)
+        tiers = rest[0] if rest else None
+    return Explanation(
+        subject=subject,
+        options=options,
+        under_way=under_way,
+        question=question,
+        checks=checks,
+        offered=offered,
+        result=filter_nodes(question, options),
+        shown=shown_text(part_result.verdicts),
+        answered=answered,
+        priorities=priorities,
+        totals=totals,
+        tiers=tiers,
+        is_shortlisted=shortlist is not None,
+    )
+
+
+def _pose(
+    subject: Subject,
+    snapshot: Snapshot,
+    options: VerbOptions,
+    names: Sequence[str] | None,
+    deadline: Deadline,
+) -> tuple[Question, SchedulerChecks | None, BoolArray]:
+    """Return the question about all nodes, and which of them are offered."""
+    ask = subject.ask
+    if names is not None:
+        columns = find_columns(snapshot, names)
+        every = np.ones(len(names), dtype=np.bool_)
+        return Question(ask, names, columns, snapshot), None, every
+    columns = np.arange(len(snapshot.nodes.names), dtype=np.intp)
+    # Where we count for ourselves, it is because kube-scheduler does not.
+    counted = tuple(
+        (name, amount)
+        for name, amount in subject.request
+        if not (options.is_enforcing and options.builder.is_managed(name))
+    )
+    checks = check_nodes(
+        snapshot,
+        columns,
+        replace(ask, request=counted),
+        subject.constraints,
+        options.label_keys,
+        deadline=deadline,
+    )
+    return Question(ask, snapshot.nodes.names, columns, snapshot), checks, checks.passed
+
+
+def _part(question: Question, places: IndexArray) -> Question:
+    """Return the question about some of its nodes."""
+    names = [question.names[place] for place in places.tolist()]
+    return replace(question, names=names, columns=question.columns[places])

@@ -1,0 +1,290 @@
+"""Explanations as rows: the numbers of one page of nodes, read from their arrays."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from extender.explain.details import Judged, detail_of
+from extender.explain.explain import NOT_SENT, Explanation
+from extender.explain.model import (
+    Amounts,
+    DemandFacts,
+    ExplanationPage,
+    NodeFacts,
+    PodFacts,
+    SchedulerFacts,
+    SettingsFacts,
+    SnapshotFacts,
+    VerdictFacts,
+    WireFacts,
+)
+from extender.tracking.last_answers import Answered
+from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
+from extender.verbs.verbs import with_under_way
+from scoring.candidates import Candidates, take_columns
+from scoring.feasibility import REASONS, Verdict
+from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.snapshot import Float64Array, IndexArray
+
+# Below that many, kube-scheduler looks at all nodes: minFeasibleNodesToFind in
+# pkg/scheduler/schedule_one.go of Kubernetes 1.37.
+SAMPLED_FROM: Final = 100
+
+# Of the terms, which are hundredths of a node's score.
+DECIMALS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which nodes of an explanation are shown, the best first.
+
+    Attributes
+    ----------
+    node : str
+        Shows this node alone; empty for all.
+    offset : int
+    limit : int or None
+        None for all.
+    """
+
+    node: str = ""
+    offset: int = 0
+    limit: int | None = None
+
+
+EVERYTHING: Final = Page()
+
+
+def build_page(
+    explanation: Explanation,
+    page: Page = EVERYTHING,
+    last_answers: Mapping[str, Answered] | None = None,
+    age_seconds: float | None = None,
+    *,
+    deadline: Deadline = NO_DEADLINE,
+) -> ExplanationPage:
+    """Return one page of an explanation.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    page : Page
+    last_answers : mapping, optional
+        What was really sent about the pod, by verb.
+    age_seconds : float, optional
+        Since the last contact with the cluster.
+    deadline : Deadline
+        Checked before each row.
+    """
+    subject, snapshot = explanation.subject, explanation.question.snapshot
+    chosen = explanation.order()
+    if page.node:
+        names = explanation.question.names
+        chosen = np.array(
+            [place for place in chosen.tolist() if names[place] == page.node],
+            dtype=np.intp,
+        )
+    end = len(chosen) if page.limit is None else page.offset + page.limit
+    return ExplanationPage(
+        pod=_pod_facts(explanation),
+        snapshot=SnapshotFacts(
+            snapshot.generation, len(snapshot.nodes.names), age_seconds
+        ),
+        settings=_settings_facts(explanation),
+        wire=_wire_facts(explanation),
+        last_answers=last_answers or {},
+        not_modelled=subject.not_modelled,
+        notes=(*subject.notes, *_notes(explanation)),
+        nodes=_describe(explanation, chosen[page.offset : end], deadline),
+        next_offset=end if end < len(chosen) else None,
+    )
+
+
+def _pod_facts(explanation: Explanation) -> PodFacts:
+    subject = explanation.subject
+    return PodFacts(
+        namespace=subject.namespace,
+        name=subject.name,
+        uid=subject.ask.uid,
+        origin=subject.origin,
+        node_name=subject.node_name,
+        resource=subject.ask.primary,
+        request=dict(subject.request),
+        accelerator=subject.ask.accelerator,
+        nominated_node=subject.ask.nominated_node,
+        demand=_demand_facts(subject.ask.demand),
+    )
+
+
+def _demand_facts(demand: Demand) -> DemandFacts | None:
+    """Return what is wanted of the cards; None for nothing."""
+    if demand == NO_DEMAND:
+        return None
+    return DemandFacts(
+        types=demand.types,
+        excluded=demand.excluded,
+        preferred=demand.preferred,
+        min_memory=demand.min_memory,
+        sharing_allowed=demand.is_sharing_allowed,
+        exclusive=demand.is_exclusive,
+        linked=demand.linked,
+    )
+
+
+def _settings_facts(explanation: Explanation) -> SettingsFacts:
+    options = explanation.options
+    return SettingsFacts(
+        counts="enforce" if options.is_enforcing else "trust",
+        profile=options.profile,
+        strategy=options.score_options.strategy,
+        weights=dict(options.weights),
+        normalize=options.scale.method,
+        max_score=options.scale.max_score,
+        shortlist=options.shortlist,
+    )
+
+
+def _wire_facts(explanation: Explanation) -> WireFacts:
+    offered = int(np.count_nonzero(explanation.offered))
+    return WireFacts(
+        asked=bool(explanation.subject.ask.request) and offered > 0,
+        offered=offered,
+        passed=int(np.count_nonzero(explanation.answered)),
+        shown=explanation.shown,
+        reasons=explanation.reasons(),
+    )
+
+
+def _notes(explanation: Explanation) -> list[str]:
+    """Return what a reader should know of the answer as a whole."""
+    notes = []
+    offered = int(np.count_nonzero(explanation.offered))
+    if not explanation.subject.ask.request:
+        notes.append(
+            "The pod asks for nothing that is managed: kube-scheduler does not ask"
+            " gpu-extender about it."
+        )
+    elif not offered:
+        notes.append(
+            "No node passes kube-scheduler's own checks, so it does not ask"
+            " gpu-extender."
+        )
+    elif offered >= SAMPLED_FROM:
+        notes.append(
+            f"kube-scheduler offers a sample of these {offered} nodes, unless"
+            " percentageOfNodesToScore is 100."
+        )
+    if explanation.is_shortlisted:
+        notes.append(
+            f"The answer names the best {explanation.options.shortlist} feasible nodes"
+            " only: shortlist."
+        )
+    return notes
+
+
+def _describe(
+    explanation: Explanation, places: IndexArray, deadline: Deadline
+) -> tuple[NodeFacts, ...]:
+    """Return the rows of the nodes at `places`, in that order."""
+    question, options = explanation.question, explanation.options
+    ask, snapshot, keys = question.ask, question.snapshot, options.label_keys
+    candidates = take_columns(snapshot, question.columns[places], ask, keys)
+    crowded = candidates
+    if explanation.under_way:
+        crowded = with_under_way(candidates, ask, snapshot, explanation.under_way)
+    rows = _Rows(
+        explanation,
+        Judged(
+            snapshot,
+            candidates,
+            ask,
+            options.builder.scope,
+            options.builder.signals,
+            keys,
+        ),
+        crowded,
+        options.score_terms(crowded, ask) if ask.request and len(places) else {},
+    )
+    described = []
+    for row, place in enumerate(places.tolist()):
+        deadline.check()
+        described.append(rows.describe(row, place))
+    return tuple(described)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """What the rows of one page are read from.
+
+    Attributes
+    ----------
+    explanation : Explanation
+    judged : Judged
+        The nodes of the page, as the verdicts see them.
+    crowded : Candidates
+        The same with what is on its way to them, as the scores see them.
+    terms : mapping
+        score term -> its values, one for each node of the page
+    """
+
+    explanation: Explanation
+    judged: Judged
+    crowded: Candidates
+    terms: Mapping[str, Float64Array]
+
+    def describe(self, row: int, place: int) -> NodeFacts:
+        """Return the facts of the node that is `row` on the page, `place` in all."""
+        whole = self.explanation
+        verdict = Verdict(int(whole.result.verdicts[place]))
+        reason = REASONS.get(verdict)
+        priority = int(whole.priorities[place])
+        column = int(whole.question.columns[place])
+        return NodeFacts(
+            name=whole.question.names[place],
+            type=self.judged.model(row),
+            offered=bool(whole.offered[place]),
+            scheduler=_scheduler_facts(whole, place),
+            verdict=VerdictFacts(
+                feasible=reason is None,
+                reason=None if reason is None else reason.text,
+                resolvable=reason is not None and reason.is_resolvable,
+                detail=detail_of(self.judged, row, verdict),
+            ),
+            amounts=_amounts(self.judged, self.crowded, row),
+            terms={
+                name: round(float(values[row]), DECIMALS)
+                for name, values in self.terms.items()
+            },
+            total=None if whole.totals is None else whole.totals[place].item(),
+            tier=None if whole.tiers is None else int(whole.tiers[place]),
+            priority=None if priority == NOT_SENT else priority,
+            shortlisted=bool(whole.answered[place]) if whole.is_shortlisted else None,
+            failing=column >= 0 and bool(whole.question.snapshot.failing[column]),
+        )
+
+
+def _scheduler_facts(explanation: Explanation, place: int) -> SchedulerFacts:
+    checks = explanation.checks
+    if checks is None:
+        return SchedulerFacts(passes=True)
+    reason = checks.reasons[place]
+    return SchedulerFacts(reason is None, reason, checks.detail(place))
+
+
+def _amounts(judged: Judged, crowded: Candidates, row: int) -> dict[str, Amounts]:
+    """Return the asked resources of one node."""
+    candidates = judged.candidates
+    found = {}
+    for index, (resource, asked) in enumerate(judged.ask.request):
+        allocatable = int(candidates.allocatable[index, row])
+        requested = int(candidates.requested[index, row])
+        found[resource] = Amounts(
+            asked=asked,
+            allocatable=allocatable,
+            requested=requested,
+            free=max(allocatable - requested, 0),
+            under_way=int(crowded.requested[index, row]) - requested,
+        )
+    return found

@@ -1,0 +1,115 @@
+"""`Placements`: pods that our answers have just placed, and that are not bound yet."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from scoring.resources import Request
+from scoring.snapshot import Snapshot
+
+# kube-scheduler binds within milliseconds; our watch shows it soon after.
+MAX_SECONDS: Final = 2.0
+
+# More than kube-scheduler places in that time.
+MAX_PLACEMENTS: Final = 1024
+
+_NONE: Final[Mapping[str, tuple[Request, ...]]] = MappingProxyType({})
+
+
+class _Placement(NamedTuple):
+    """Where a pod was put, and when, by the monotonic clock."""
+
+    node_name: str
+    request: Request
+    noted_at: float
+
+
+class Placements:
+    """Pods that stood alone on top of an answer; any thread may call it.
+
+    kube-scheduler runs ahead of its bindings: without these, a score sends one pod
+    after the other to the node that was the best a moment ago. Scores count them,
+    verdicts never do.
+
+    Parameters
+    ----------
+    is_counting : bool
+        Without it nothing is noted.
+    clock : callable
+        A monotonic one.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_counting: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._is_counting = is_counting
+        self._clock = clock
+        self._lock = threading.Lock()
+        # pod UID -> its placement; the oldest first
+        self._placements: dict[str, _Placement] = {}
+
+    def note(self, uid: str, node_name: str, request: Request) -> None:
+        """Note that an answer leaves a pod one best node.
+
+        Parameters
+        ----------
+        uid : str
+            A pod without one is not noted: nothing would tell that it is bound.
+        node_name : str
+        request : tuple of (str, int)
+            The managed part of its effective request.
+        """
+        if not (self._is_counting and uid and request):
+            return
+        with self._lock:
+            self._placements.pop(uid, None)  # the new one goes to the end
+            self._placements[uid] = _Placement(node_name, request, self._clock())
+            if len(self._placements) > MAX_PLACEMENTS:
+                del self._placements[next(iter(self._placements))]
+
+    def forget(self, uid: str) -> None:
+        """Forget where a pod was put: it is asked about again."""
+        if self._placements:  # PERF: most often there is none, and then no lock
+            with self._lock:
+                self._placements.pop(uid, None)
+
+    def under_way(
+        self, snapshot: Snapshot, asking: str = ""
+    ) -> Mapping[str, tuple[Request, ...]]:
+        """Return what is on its way to each node and not in `snapshot` yet.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            A pod that it shows as bound, ended or deleted is forgotten.
+        asking : str
+            UID of the asking pod, which never counts against itself.
+
+        Returns
+        -------
+        mapping
+            node name -> requests of the pods, the oldest first
+        """
+        if not self._placements:
+            return _NONE
+        found: dict[str, list[Request]] = {}
+        with self._lock:
+            oldest = self._clock() - MAX_SECONDS
+            over = [
+                uid
+                for uid, placement in self._placements.items()
+                if placement.noted_at < oldest
+                or uid in snapshot.shares
+                or uid in snapshot.departed
+            ]
+            for uid in over:
+                del self._placements[uid]
+            for uid, placement in self._placements.items():
+                if uid != asking:
+                    found.setdefault(placement.node_name, []).append(placement.request)
+        return {node_name: tuple(requests) for node_name, requests in found.items()}

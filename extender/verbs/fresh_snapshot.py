@@ -1,0 +1,111 @@
+"""`SnapshotWait` for a newer snapshot before a refusal, and a request's `Deadline`."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from scoring.snapshot import Snapshot
+
+# kube-scheduler places one pod at a time: with waits of 20 ms, a storm of pods that are
+# refused takes a tenth of its time at most, and five of our threads.
+WAITS_PER_SECOND: Final = 5.0
+
+MAX_SAVED_WAITS: Final = 5.0
+
+
+class NewerSnapshots(Protocol):
+    """Where snapshots are published; `SnapshotCell` is one."""
+
+    def current(self) -> Snapshot:
+        """Return the newest snapshot."""
+        ...
+
+    def wait_newer(self, generation: int, timeout_seconds: float) -> bool:
+        """Wait for a snapshot newer than `generation`; say whether there is one."""
+        ...
+
+
+class Freshness:
+    """Lets refusals wait for the next snapshot; any thread may call it.
+
+    Waits are few: `WAITS_PER_SECOND` on average, `MAX_SAVED_WAITS` at once. A refusal
+    beyond that stands as it is, and is mended by a wake-up.
+
+    Parameters
+    ----------
+    source : NewerSnapshots
+    wait_seconds : float
+        The longest wait; 0 for none.
+    monotonic : callable
+    """
+
+    def __init__(
+        self,
+        source: NewerSnapshots,
+        wait_seconds: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._wait_seconds = wait_seconds
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._saved = MAX_SAVED_WAITS
+        self._saved_at = monotonic()
+
+    def look_again(self, seen: Snapshot) -> Snapshot | None:
+        """Return a newer snapshot than the one `seen`, None if none comes in time."""
+        if not self._wait_seconds:
+            return None
+        # One that is there already costs no wait.
+        if not self._source.wait_newer(seen.generation, 0.0) and not (
+            self._may_wait()
+            and self._source.wait_newer(seen.generation, self._wait_seconds)
+        ):
+            return None
+        return self._source.current()
+
+    def _may_wait(self) -> bool:
+        """Take one wait from what is saved, if there is one."""
+        with self._lock:
+            now = self._monotonic()
+            gained = (now - self._saved_at) * WAITS_PER_SECOND
+            self._saved = min(self._saved + gained, MAX_SAVED_WAITS)
+            self._saved_at = now
+            if self._saved < 1.0:
+                return False
+            self._saved -= 1.0
+            return True
+
+
+class DeadlineError(RuntimeError):
+    """A call whose caller has given up: to compute on would only delay the next."""
+
+
+class Deadline:
+    """When the work on one request ends.
+
+    Parameters
+    ----------
+    at_seconds : float
+        On the clock `monotonic`.
+    monotonic : callable
+    """
+
+    __slots__ = ("_at_seconds", "_monotonic")
+
+    def __init__(
+        self, at_seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._at_seconds = at_seconds
+        self._monotonic = monotonic
+
+    def check(self) -> None:
+        """Raise `DeadlineError` from the deadline on; called between two stages."""
+        late_seconds = self._monotonic() - self._at_seconds
+        if late_seconds >= 0:
+            raise DeadlineError(f"deadline: passed {late_seconds:.3f} s ago")
+
+
+# For a call that nobody limits.
+NO_DEADLINE = Deadline(float("inf"))

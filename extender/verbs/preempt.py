@@ -1,0 +1,127 @@
+"""Which nodes would take the pod once the victims that kube-scheduler names are gone.
+
+kube-scheduler finds the victims with its own filters alone and never asks ours about
+them. Without the preempt verb it evicts pods from nodes that we go on refusing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from extender.verbs.call import VerbOptions, read_ask
+from extender.wire.preempt import PreemptArgs, Victims
+from scoring.candidates import Ask, take_columns
+from scoring.feasibility import Feasibility, judge
+from scoring.snapshot import Snapshot, find_columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preemption:
+    """The answer to one preempt call.
+
+    Attributes
+    ----------
+    kept : mapping
+        node name -> its victims as they were sent, in the order of the request
+    result : Feasibility
+        Of all C candidates, with the victims gone.
+    """
+
+    kept: Mapping[str, Victims]
+    result: Feasibility
+
+
+def preempt_nodes(
+    args: PreemptArgs, snapshot: Snapshot, options: VerbOptions
+) -> Preemption:
+    """Drop the candidates that would refuse the pod with their victims gone.
+
+    Parameters
+    ----------
+    args : PreemptArgs
+    snapshot : Snapshot
+    options : VerbOptions
+
+    Returns
+    -------
+    Preemption
+
+    Raises
+    ------
+    WireError
+        If the pod's request cannot be read.
+
+    Notes
+    -----
+    The checks are those of the filter, so that a node is kept here exactly if the
+    filter would take it afterwards, with three differences in how amounts count:
+
+    - The victims' shares are taken out, each on the node on which we hold it. A victim
+      that we do not hold there, because our watch has not brought it yet, is in no sum
+      of ours: there is nothing to take out, and taking out what its own object says
+      would free room that others use.
+    - The nominated node is not exempt. The exemption is for a node whose victims are
+      still ending; here they are named, and a node that does not get free by them
+      would be emptied for nothing.
+    - With ``counts: trust`` no node is dropped for amounts: every candidate has passed
+      kube-scheduler's own trial with the same victims gone, counted with pods that we
+      cannot see yet and without those whose end we have not seen. Where we find less
+      room we are the ones behind, and dropping the node would leave a pod pending
+      beside room that its priority entitles it to. ``counts: enforce`` says that
+      kube-scheduler does not count these resources, and then our sum decides. What it
+      knows nothing of, such as who wants the cards alone, decides under either.
+
+    A node with an empty victim list is one that kube-scheduler finds free already: it
+    stays unless we refuse it as it is. A pod that asks for nothing that we manage gets
+    everything back, unknown nodes too.
+    """
+    ask = replace(read_ask(args.pod, options), nominated_node="")
+    afterwards = without_victims(snapshot, args.victims, ask)
+    columns = find_columns(afterwards, tuple(args.victims))
+    candidates = take_columns(afterwards, columns, ask, options.label_keys)
+    result = judge(candidates, ask, is_enforcing=options.is_enforcing)
+    kept = {
+        name: victims
+        for (name, victims), is_kept in zip(
+            args.victims.items(), result.feasible.tolist(), strict=True
+        )
+        if is_kept
+    }
+    return Preemption(kept, result)
+
+
+def without_victims(
+    snapshot: Snapshot, victims: Mapping[str, Victims], ask: Ask
+) -> Snapshot:
+    """Return the snapshot as it is once each node's victims have left that node.
+
+    Whatever a verdict reads of the pods on a node is taken back here, amounts and
+    company alike, so that the checks themselves are the filter's.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    victims : mapping
+        node name -> its victims
+    ask : Ask
+        The asking pod's own share never counts anyway, so it is left in place.
+    """
+    requested = snapshot.requested.copy()
+    tenants, exclusive = snapshot.cards.tenants.copy(), snapshot.cards.exclusive.copy()
+    row_of = {resource: row for row, resource in enumerate(snapshot.resources)}
+    for name, leaving in victims.items():
+        column = snapshot.nodes.column_of.get(name)
+        if column is None:
+            continue
+        for uid in set(leaving.uids) - {ask.uid}:
+            share = snapshot.shares.get(uid)
+            if share is None or share.node_name != name:
+                continue
+            for resource, amount in share.request:
+                if resource in row_of:  # else no node has it
+                    requested[row_of[resource], column] -= amount
+            tenants[column] -= 1
+            exclusive[column] -= share.demand.is_exclusive
+    for array in (requested, tenants, exclusive):
+        array.setflags(write=False)
+    cards = replace(snapshot.cards, tenants=tenants, exclusive=exclusive)
+    return replace(snapshot, requested=requested, cards=cards)

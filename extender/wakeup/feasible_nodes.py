@@ -1,0 +1,200 @@
+"""`Takers`: which nodes would take pods of one kind, by our checks and the scheduler's.
+
+Pods of one kind ask for the same and may go to the same nodes, so they are judged
+together, and anew only for nodes that have changed.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.decode.objects import PodConstraints, PodRecord
+from extender.verbs.call import VerbOptions, ask_of_record
+from extender.verbs.reuse import Arrays, Standings
+from scoring.candidates import Ask, Candidates, take_columns
+from scoring.eligibility import eligible_columns, node_cost
+from scoring.feasibility import judge
+from scoring.snapshot import BoolArray, IndexArray, NodeIndex, Snapshot
+
+# Each takes a byte per node.
+MAX_KEPT: Final = 1024
+
+UNDECIDED: Final = -1
+
+# What is spent at a time on where pods of one kind may go, as `node_cost` measures it:
+# about 5 ms. Node affinity of thousands of terms would take the GIL for seconds.
+MAX_COST: Final = 250_000
+
+
+class Taking(NamedTuple):
+    """Which nodes would take pods of a kind.
+
+    Attributes
+    ----------
+    columns : index array
+    is_partial : bool
+        Whether there are nodes that were not looked at yet; the next call goes on.
+    """
+
+    columns: IndexArray
+    is_partial: bool = False
+
+
+NOWHERE: Final = Taking(np.zeros(0, dtype=np.intp))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What pods that are judged together have in common.
+
+    Attributes
+    ----------
+    ask : Ask
+        For the whole effective request, with ``cpu``, ``memory`` and ``pods``.
+    constraints_key : bytes
+        The same for equal constraints.
+    node_cost : int
+        Of those constraints.
+    """
+
+    ask: Ask
+    constraints_key: bytes
+    node_cost: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Eligibility:
+    """Which nodes pods of a kind may go to: int8 (N,), `UNDECIDED` where unknown."""
+
+    generation: int
+    nodes: NodeIndex
+    known: NDArray[np.int8]
+
+
+class Takers:
+    """Finds the nodes that would take a pod; owned by one thread.
+
+    Too low a count refuses a node here whatever ``counts`` says: a pod that our count
+    leaves no room for has nothing to be woken for. So do cordon, taints, selectors and
+    affinity, on which kube-scheduler itself would refuse it.
+
+    Parameters
+    ----------
+    options : VerbOptions
+    """
+
+    def __init__(self, options: VerbOptions) -> None:
+        self._options = options
+        self._keys = options.label_keys
+        self._standings = Standings(_would_take, options.label_keys, MAX_KEPT)
+        self._eligibility: dict[bytes, _Eligibility] = {}
+
+    def adopt(self, options: VerbOptions) -> bool:
+        """Go by `options` if they find the same nodes; say whether they do.
+
+        Most settings are about answers and scores. What those of card types change is
+        in the nodes and pods of the snapshot.
+        """
+        ours = self._options
+        if options is ours:
+            return True
+        if (options.label_keys, options.builder.scope) != (
+            ours.label_keys,
+            ours.builder.scope,
+        ):
+            return False
+        self._options = options  # the old ones hold arrays that nobody needs
+        return True
+
+    def kind_of(self, record: PodRecord, nominated_node: str) -> Kind:
+        """Return the kind of a pending pod."""
+        ask = replace(
+            ask_of_record(record, self._options),
+            uid="",
+            request=record.request,
+            nominated_node=nominated_node,
+        )
+        constraints = record.constraints
+        return Kind(ask, msgspec.msgpack.encode(constraints), node_cost(constraints))
+
+    def of(
+        self,
+        snapshot: Snapshot,
+        kind: Kind,
+        constraints: PodConstraints,
+        since: int,
+    ) -> Taking:
+        """Return the nodes that would take pods of a kind.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+        kind : Kind
+        constraints : PodConstraints
+        since : int
+            Only nodes that changed after this generation are looked at.
+        """
+        if not snapshot.nodes.names or _asks_what_nobody_has(kind.ask, snapshot):
+            return NOWHERE
+        every = np.arange(len(snapshot.nodes.names), dtype=np.intp)
+        (taking,) = self._standings.take(snapshot, every, kind.ask)
+        nominated = snapshot.nodes.column_of.get(kind.ask.nominated_node)
+        if nominated is not None:  # it is exempt from the count, for this pod alone
+            column = np.array([nominated], dtype=np.intp)
+            candidates = take_columns(snapshot, column, kind.ask, self._keys)
+            (taking[column],) = _would_take(candidates, kind.ask)
+        if since >= 0 and snapshot.changed_at is not None:
+            taking &= snapshot.changed_at > since
+        if not taking.any():
+            return NOWHERE
+        return self._eligible(snapshot, kind, constraints, taking)
+
+    def _eligible(
+        self,
+        snapshot: Snapshot,
+        kind: Kind,
+        constraints: PodConstraints,
+        among: BoolArray,
+    ) -> Taking:
+        """Return to which nodes `among`, bool of shape (N,), pods of a kind may go.
+
+        PERF: kept for nodes that have not changed; affinity is read node by node, and
+        only of so many nodes at a time as `MAX_COST` pays for.
+        """
+        kept = self._eligibility.pop(kind.constraints_key, None)
+        if kept is None or kept.nodes is not snapshot.nodes:
+            known = np.full(len(among), UNDECIDED, dtype=np.int8)
+        else:
+            known = kept.known
+            known[snapshot.changed_since(kept.generation)] = UNDECIDED
+        undecided = np.flatnonzero(among & (known == UNDECIDED))
+        affordable = max(1, MAX_COST // max(1, kind.node_cost))
+        if len(undecided):
+            looked_at = np.zeros(len(among), dtype=np.bool_)
+            looked_at[undecided[:affordable]] = True
+            found = eligible_columns(snapshot, constraints, looked_at)
+            known[looked_at] = found[looked_at]
+        self._eligibility[kind.constraints_key] = _Eligibility(
+            snapshot.generation, snapshot.nodes, known
+        )
+        if len(self._eligibility) > MAX_KEPT:
+            del self._eligibility[next(iter(self._eligibility))]
+        columns = np.flatnonzero(among & (known == 1))
+        return Taking(columns, is_partial=len(undecided) > affordable)
+
+
+def _asks_what_nobody_has(ask: Ask, snapshot: Snapshot) -> bool:
+    """Say whether no node can have one of the resources: then it has no row.
+
+    PERF: a pod may ask tens of thousands of them, and a table has a row for each: over
+    5,000 nodes that is gigabytes.
+    """
+    return any(snapshot.row_of(resource) is None for resource, _ in ask.request)
+
+
+def _would_take(candidates: Candidates, ask: Ask) -> Arrays:
+    """Return which candidates pass every check, counts among them, shape (C,)."""
+    return (judge(candidates, ask, is_enforcing=True).feasible,)

@@ -1,0 +1,241 @@
+"""`WakeUps`: which refused pods are to be woken, and when.
+
+A pod that we refuse waits in kube-scheduler until an event. The event may come before
+our watch shows us what it is about, and kube-scheduler may not offer the one node that
+fits; then nothing would try the pod again for five minutes. So it is woken.
+"""
+
+import threading
+from itertools import islice
+from typing import Final, NamedTuple
+
+from cluster.decode.objects import PodRecord
+from extender.verbs.call import VerbOptions
+from extender.wakeup.feasible_nodes import Kind, Takers
+from extender.wakeup.pods import Group, RefusedPod
+from scoring.candidates import Ask
+from scoring.snapshot import Snapshot
+
+# At most ten a second over all pods.
+INTERVAL_SECONDS: Final = 0.1
+
+# Kinds that are judged at a time, so that nobody waits for the GIL.
+MAX_JUDGED: Final = 16
+
+# A refused pod that the watch does not show by then was deleted before.
+UNSEEN_SECONDS: Final = 60.0
+
+MAX_REFUSED: Final = 50_000
+
+
+class Refusal(NamedTuple):
+    """An empty answer: from which snapshot, how many nodes were offered."""
+
+    generation: int
+    offered: int
+    nominated_node: str
+
+
+class Wake(NamedTuple):
+    """A pod to be woken."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class WakeUps:
+    """The refused pods; `note` may be called by any thread, all else by one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # pod UID -> its newest answer that is not taken in yet, None if not empty
+        self._noted: dict[str, Refusal | None] = {}
+        self._pods: dict[str, RefusedPod] = {}
+        # the kind that was judged last stands last
+        self._groups: dict[Kind, Group] = {}
+        self._takers: Takers | None = None
+        self._generation = -1
+        self._device_class_resources: frozenset[str] = frozenset()
+        # Generation in which what nodes offer changed without a change of their own.
+        self._all_changed_at = 0
+        self._next_at = float("-inf")
+
+    def note(self, ask: Ask, generation: int, offered: int, *, is_empty: bool) -> None:
+        """Note the answer to a filter call.
+
+        Parameters
+        ----------
+        ask : Ask
+            One for nothing that we manage is not noted.
+        generation : int
+            Of the snapshot that the answer was computed from.
+        offered : int
+            How many nodes the call named.
+        is_empty : bool
+            Whether all of them were refused.
+        """
+        uid = ask.uid
+        if not (uid and ask.request):
+            return
+        if not is_empty and uid not in self._pods and uid not in self._noted:
+            return  # PERF: as nearly always, and then without the lock
+        with self._lock:
+            is_full = len(self._pods) + len(self._noted) >= MAX_REFUSED
+            if is_empty and not (is_full and uid not in self._pods):
+                self._noted[uid] = Refusal(generation, offered, ask.nominated_node)
+            elif not is_empty:
+                self._noted[uid] = None
+
+    def rebuild(self, snapshot: Snapshot, now: float) -> None:
+        """Take the pods that kube-scheduler calls unschedulable for refused ones.
+
+        What they were refused on before we started is not known, so that every node
+        counts as changed since.
+        """
+        for pod in snapshot.pending:
+            if pod.unschedulable_since is not None and pod.uid not in self._pods:
+                self._pods[pod.uid] = RefusedPod(pod.uid, noted_at=now)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to look at before the next refusal."""
+        return not self._noted and all(pod.is_woken for pod in self._pods.values())
+
+    def next(self, snapshot: Snapshot, options: VerbOptions, now: float) -> Wake | None:
+        """Return the pod to wake now, if there is one.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            The newest one.
+        options : VerbOptions
+        now : float
+            Seconds of the monotonic clock.
+        """
+        takers = self._takers
+        if takers is None or not takers.adopt(options):
+            takers = self._use(options)
+        is_new = self._take_notes(now)
+        if is_new or snapshot.generation != self._generation:
+            self._generation = snapshot.generation
+            self._follow(snapshot, takers, now)
+        self._judge_some(takers, snapshot, now)
+        if now < self._next_at:
+            return None
+        pod = self._first_due(snapshot, now)
+        if pod is None or pod.record is None:  # it is due, so it has one
+            return None
+        self._next_at = now + INTERVAL_SECONDS
+        return Wake(pod.uid, pod.record.namespace, pod.record.name)
+
+    def woken(self, uid: str, now: float) -> None:
+        """Note that a pod was woken: it is not again until it is refused again."""
+        pod = self._pods.get(uid)
+        if pod is not None:
+            pod.is_woken, pod.woken_at, pod.due_at = True, now, None
+
+    def postpone(self, uid: str, until: float) -> None:
+        """Note that a pod could not be woken: others have their turn first."""
+        pod = self._pods.get(uid)
+        if pod is not None:
+            pod.due_at = until
+
+    def _use(self, options: VerbOptions) -> Takers:
+        """Forget all judgements: other settings may lead to others."""
+        takers = self._takers = Takers(options)
+        self._groups.clear()
+        self._generation = -1
+        for pod in self._pods.values():
+            pod.record = pod.kind = None
+            pod.generation = 0
+        return takers
+
+    def _take_notes(self, now: float) -> bool:
+        """Take in what was noted; say whether there was anything."""
+        if not self._noted:
+            return False
+        with self._lock:
+            noted, self._noted = self._noted, {}
+        for uid, refusal in noted.items():
+            if refusal is None:
+                self._drop(uid)
+                continue
+            pod = self._pods.setdefault(uid, RefusedPod(uid))
+            if pod.nominated_node != refusal.nominated_node:
+                self._leave_group(pod)
+            pod.refuse(*refusal, now)
+            group = None if pod.kind is None else self._groups.get(pod.kind)
+            if group is not None:
+                group.has_news = True
+        return True
+
+    def _follow(self, snapshot: Snapshot, takers: Takers, now: float) -> None:
+        """Bring the refused pods in step with the pending ones."""
+        if not self._pods:
+            return
+        if snapshot.device_class_resources != self._device_class_resources:
+            self._device_class_resources = snapshot.device_class_resources
+            self._all_changed_at = snapshot.generation
+            for group in self._groups.values():
+                group.generation = group.complete = -1
+        seen = {record.uid: record for record in snapshot.pending}
+        for uid, pod in list(self._pods.items()):
+            record = seen.get(uid)
+            if isinstance(record, PodRecord):
+                if pod.record is not record:
+                    self._join_group(pod, record, takers)
+            elif pod.record is not None or now - pod.noted_at > UNSEEN_SECONDS:
+                self._drop(uid)
+
+    def _join_group(self, pod: RefusedPod, record: PodRecord, takers: Takers) -> None:
+        kind = takers.kind_of(record, pod.nominated_node)
+        pod.record = record
+        if kind == pod.kind:
+            return
+        if pod.kind is not None and kind.ask.demand != pod.kind.ask.demand:
+            # By another annotation, of which kube-scheduler knows, or since other
+            # models are known: then every node counts as changed since the refusal.
+            pod.generation = 0
+        self._leave_group(pod)
+        pod.record, pod.kind = record, kind
+        group = self._groups.get(kind)
+        if group is None:
+            group = self._groups[kind] = Group(record)
+        group.pods[pod.uid] = pod
+        group.has_news = True
+
+    def _leave_group(self, pod: RefusedPod) -> None:
+        group = None if pod.kind is None else self._groups.get(pod.kind)
+        if group is not None and pod.kind is not None:
+            group.pods.pop(pod.uid, None)
+            if not group.pods:
+                del self._groups[pod.kind]
+        pod.record = pod.kind = None
+
+    def _drop(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self._leave_group(pod)
+
+    def _judge_some(self, takers: Takers, snapshot: Snapshot, now: float) -> None:
+        """Judge the kinds whose turn it is, as far as they are not up to date."""
+        groups = self._groups
+        due = (kind for kind, group in groups.items() if group.is_due(snapshot))
+        for kind in list(islice(due, MAX_JUDGED)):
+            group = groups[kind] = groups.pop(kind)
+            group.judge(takers, kind, snapshot, self._all_changed_at, now)
+
+    def _first_due(self, snapshot: Snapshot, now: float) -> RefusedPod | None:
+        """Return the pod to wake first, of those that are due.
+
+        Pods that were woken in vain come after the others.
+        """
+        due = [
+            pod
+            for group in self._groups.values()
+            if group.has_takers and group.is_judged(snapshot)
+            for pod in group.pods.values()
+            if pod.due_at is not None and pod.due_at <= now
+        ]
+        return min(due, key=lambda pod: (pod.futile, pod.due_at, pod.uid), default=None)

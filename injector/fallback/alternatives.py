@@ -1,0 +1,273 @@
+"""The forms that a pod can take along its chains, and putting one into effect."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from cluster.decode.faults import Fault
+from cluster.decode.objects import Container, PodSpec, ResourceRequirements
+from injector.fallback.chains import Chains, profile_memory_gib, short_name
+from injector.fallback.choice import Plan
+from injector.fallback.simulation import CardDemand
+from scoring.pod_request import RequestFault, container_amounts, effective_request
+from scoring.quantity import QuantityError, parse_amount
+from scoring.resources import is_whole_card
+
+# A pod that asks for one resource has a handful; more need several long chains at once.
+MAX_PLANS: Final = 256
+
+# Containers, in all forms together; a pod may have thousands.
+MAX_REREAD: Final = 8192
+
+CONTAINER_LISTS: Final = ("containers", "initContainers")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerChange:
+    """What one container asked before, and what became of it.
+
+    Attributes
+    ----------
+    container : str
+    moves : tuple of (str, str)
+        Resource and what it became.
+    original : tuple of (str, int)
+        Resource and how many of it were asked.
+    """
+
+    container: str
+    moves: tuple[tuple[str, str], ...]
+    original: tuple[tuple[str, int], ...]
+
+
+def named_resources(spec: PodSpec) -> Iterator[str]:
+    """Yield each resource that a container names, however much it asks of it."""
+    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+        if container.resources is not None:
+            yield from container.resources.limits or ()
+            yield from container.resources.requests or ()
+
+
+def read_plans(
+    spec: PodSpec, chains: Chains, *, takes_shares: bool
+) -> tuple[list[Plan], list[Fault]]:
+    """Return what `build_plans` does of a pod, and what does not parse."""
+    faults: list[Fault] = []
+
+    def collect(path: str, error: QuantityError) -> None:
+        faults.append(Fault(path, str(error)))
+
+    amounts = chain_amounts(spec, chains, collect)
+    return build_plans(amounts, chains, takes_shares=takes_shares), faults
+
+
+def chain_amounts(spec: PodSpec, chains: Chains, on_fault: RequestFault) -> PodSpec:
+    """Return `spec` with nothing left in it but amounts of chain members, as requests.
+
+    Limits are what containers ask where they have no request, as always.
+    """
+
+    def reduced(containers: Sequence[Container] | None, name: str) -> Iterator[Any]:
+        for index, container in enumerate(containers or ()):
+            path = f"spec.{name}[{index}].resources"
+            amounts = container_amounts(
+                container.resources, path, chains.is_member, on_fault
+            )
+            yield _asking(container, amounts)
+
+    return PodSpec(
+        containers=tuple(reduced(spec.containers, "containers")),
+        init_containers=tuple(reduced(spec.init_containers, "initContainers")),
+    )
+
+
+def build_plans(amounts: PodSpec, chains: Chains, *, takes_shares: bool) -> list[Plan]:
+    """Return the forms that the pod can take, best first; the first changes nothing.
+
+    Parameters
+    ----------
+    amounts : PodSpec
+        As `chain_amounts` returns it.
+    chains : Chains
+    takes_shares : bool
+        Whether shared and sliced cards may stand in for whole ones.
+
+    Returns
+    -------
+    list of Plan
+        Empty if the pod asks for nothing that can fall.
+
+    Notes
+    -----
+    The same resource becomes the same in all containers. Of several resources the
+    fewest steps altogether come first, and among equals those that spare the resources
+    named first in the chains.
+    """
+    sources = chains.in_order(dict(_effective(amounts, {})))
+    if not sources:
+        return []
+    plans = []
+    containers = len(amounts.containers or ()) + len(amounts.init_containers or ())
+    most = min(MAX_PLANS, 1 + MAX_REREAD // max(containers, 1))
+    for moves in islice(_all_moves(sources, chains), most):
+        request = _effective(amounts, dict(moves))
+        plans.append(Plan(moves, request, _card_demand(moves, takes_shares)))
+    return plans
+
+
+def _all_moves(
+    sources: Sequence[str], chains: Chains
+) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield what can become of `sources`, the fewest steps first.
+
+    Nothing falls to what itself falls further, to push out what might have stayed.
+    """
+    tails = [chains.tail(source) for source in sources]
+    for steps in _by_steps([len(tail) for tail in tails]):
+        moves = tuple(
+            (source, tail[step - 1])
+            for source, tail, step in zip(sources, tails, steps, strict=True)
+            if step
+        )
+        if {source for source, _ in moves}.isdisjoint(target for _, target in moves):
+            yield moves
+
+
+def move_resources(
+    pod: dict[str, Any], moves: Mapping[str, str]
+) -> list[ContainerChange]:
+    """Put `moves` into effect in every container that asks; return what changed.
+
+    Requests and limits both change. What the container asks of a target already is
+    added to. No target may be a source, as in a `Plan`.
+    """
+    changes = []
+    for name in CONTAINER_LISTS:
+        for container in pod["spec"].get(name) or ():
+            change = _move_in(container, moves)
+            if change is not None:
+                changes.append(change)
+    return changes
+
+
+def record_of(changes: Sequence[ContainerChange]) -> str:
+    """Return the changes as one line; containers are named where they differ.
+
+    >>> one = ContainerChange("a", (("nvidia.com/mig-2g.20gb", "nvidia.com/gpu"),), ())
+    >>> record_of([one])
+    '2g.20gb->gpu'
+    """
+    is_same = len({change.moves for change in changes}) == 1
+    return ",".join(
+        f"{'' if is_same else change.container + '='}"
+        f"{short_name(source)}->{short_name(target)}"
+        for change in (changes[:1] if is_same else changes)
+        for source, target in change.moves
+    )
+
+
+def original_of(changes: Sequence[ContainerChange]) -> str:
+    """Return what the changed containers asked before, as one line."""
+    return ",".join(
+        f"{change.container}:{resource}={amount}"
+        for change in changes
+        for resource, amount in change.original
+    )
+
+
+def _asking(container: Container, amounts: dict[str, int]) -> Container:
+    """Return a container that asks `amounts` and nothing else."""
+    return Container(
+        name=container.name,
+        resources=ResourceRequirements(requests=amounts),
+        restart_policy=container.restart_policy,
+    )
+
+
+def _effective(
+    amounts: PodSpec, moves: Mapping[str, str]
+) -> tuple[tuple[str, int], ...]:
+    """Return the effective request that the pod has after `moves`.
+
+    It is computed anew for each form: an init container and a container that ask for
+    different resources take the larger share of one resource, not the sum.
+    """
+
+    def moved(containers: Sequence[Container] | None) -> tuple[Container, ...]:
+        return tuple(
+            _asking(container, _moved_amounts(container, moves))
+            for container in containers or ()
+        )
+
+    spec = PodSpec(
+        containers=moved(amounts.containers),
+        init_containers=moved(amounts.init_containers),
+    )
+    return effective_request(spec, lambda _: True, lambda _path, _error: None)
+
+
+def _moved_amounts(container: Container, moves: Mapping[str, str]) -> dict[str, int]:
+    moved: dict[str, int] = {}
+    requests = container.resources.requests if container.resources else None
+    for resource, amount in (requests or {}).items():
+        target = moves.get(resource, resource)
+        moved[target] = moved.get(target, 0) + amount
+    return moved
+
+
+def _by_steps(limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield all tuples up to `limits`, by their sum, then as numbers sort.
+
+    >>> list(_by_steps([1, 2]))
+    [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (1, 2)]
+    """
+    for total in range(sum(limits) + 1):
+        yield from _with_sum(limits, total)
+
+
+def _with_sum(limits: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
+    if not limits:
+        yield ()
+        return
+    rest = sum(limits[1:])
+    for first in range(max(total - rest, 0), min(limits[0], total) + 1):
+        for others in _with_sum(limits[1:], total - first):
+            yield (first, *others)
+
+
+def _card_demand(moves: Sequence[tuple[str, str]], takes_shares: bool) -> CardDemand:
+    """Return what a card must be like on which a slice of a card is to run."""
+    onto_cards = [source for source, target in moves if is_whole_card(target)]
+    if not onto_cards:
+        return CardDemand()
+    return CardDemand(
+        is_whole=not takes_shares,
+        memory_gib=max(profile_memory_gib(source) for source in onto_cards),
+    )
+
+
+def _move_in(
+    container: dict[str, Any], moves: Mapping[str, str]
+) -> ContainerChange | None:
+    """Put `moves` into effect in one container; return what changed, if anything."""
+    resources = container.get("resources") or {}
+    maps = [resources[key] for key in ("limits", "requests") if resources.get(key)]
+    concerned = {*moves, *moves.values()}
+    asked: dict[str, int] = {}
+    for quantities in maps:  # a request counts before a limit
+        for resource in concerned & quantities.keys():
+            asked[resource] = parse_amount(resource, quantities[resource])
+    applied = tuple(move for move in moves.items() if asked.get(move[0]))
+    if not applied:
+        return None
+    for target in dict.fromkeys(target for _, target in applied):
+        sources = [source for source, moved_to in applied if moved_to == target]
+        total = asked.get(target, 0) + sum(asked[source] for source in sources)
+        for quantities in maps:
+            if not quantities.keys().isdisjoint((*sources, target)):
+                for source in sources:
+                    quantities.pop(source, None)
+                quantities[target] = str(total)
+    original = tuple((source, asked[source]) for source, _ in applied)
+    return ContainerChange(container.get("name", ""), applied, original)

@@ -1,0 +1,216 @@
+"""The first of a pod's alternatives that finds a place beside all pods on their way."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from cluster.decode.faults import Fault
+from injector.fallback.simulation import ANY_CARD, CardDemand, Claim, Room, is_costly
+from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.protocols import Constraints
+from scoring.resources import Request
+from scoring.snapshot import Int64Array, Snapshot
+
+# Stands for "some, nobody knows how much"; sums of a few stay below 2^63.
+UNKNOWN_AMOUNT: Final = 2**58
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One form that the pod can take.
+
+    Attributes
+    ----------
+    moves : tuple of (str, str)
+        Resource and what it becomes, for those that change; nothing becomes what
+        changes itself.
+    request : tuple of (str, int)
+        What the pod then asks of its node, as far as chains are concerned.
+    card : CardDemand
+    """
+
+    moves: tuple[tuple[str, str], ...]
+    request: Request
+    card: CardDemand = ANY_CARD
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The plan to take, and whether there is room for it now rather than one day."""
+
+    plan: Plan
+    is_free: bool
+
+
+def find_faults(demand: Demand, constraints: Constraints) -> list[Fault]:
+    """Return why a pod that says this of itself cannot be weighed."""
+    faults = []
+    if not demand.is_readable:
+        message = "what the pod wants of the cards cannot be read"
+        faults.append(Fault("metadata.annotations", message))
+    if is_costly(constraints):
+        message = "it takes too long to compare so many requirements with nodes"
+        faults.append(Fault("spec", message))
+    return faults
+
+
+def pending_claims(
+    snapshot: Snapshot, resources: frozenset[str], unschedulable_before: float
+) -> list[Claim]:
+    """Return the pending pods that ask for any of `resources`, oldest first.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    resources : frozenset of str
+    unschedulable_before : float
+        Seconds since the epoch. A pod that kube-scheduler has called unschedulable
+        since then, or longer, does not count, nor does one with scheduling gates.
+    """
+    # Equal requests are one object in a ledger's records.
+    asking: dict[Request, bool] = {}
+    found = []
+    for pod in snapshot.pending:
+        is_asking = asking.get(pod.request)
+        if is_asking is None:
+            is_asking = any(name in resources for name, _ in pod.request)
+            asking[pod.request] = is_asking
+        if not is_asking or pod.is_gated:
+            continue
+        since = pod.unschedulable_since
+        if since is None or since > unschedulable_before:
+            found.append(pod)
+    found.sort(key=lambda pod: (pod.created, pod.uid))
+    return [Claim(pod.request, pod.constraints, demand=pod.demand) for pod in found]
+
+
+def without_pod(snapshot: Snapshot, namespace: str, name: str) -> Snapshot | None:
+    """Return the cluster without the pod of that name; None if it has none.
+
+    A pod can be created once none of its name is left: what a snapshot still shows of
+    one is gone, such as the last pod of a StatefulSet that comes back at once.
+    """
+    who = namespace, name
+    bound = [
+        share
+        for share in snapshot.shares.values()
+        if (share.namespace, share.name) == who
+    ]
+    pending = tuple(pod for pod in snapshot.pending if (pod.namespace, pod.name) != who)
+    if not bound and len(pending) == len(snapshot.pending):
+        return None
+    requested = snapshot.requested.copy()
+    for share in bound:
+        column = snapshot.nodes.column_of.get(share.node_name)
+        for resource, amount in share.request:
+            row = snapshot.row_of(resource)
+            if row is not None and column is not None:
+                requested[row, column] -= amount
+    requested.setflags(write=False)
+    return replace(snapshot, requested=requested, pending=pending)
+
+
+def choose_plan(
+    snapshot: Snapshot,
+    plans: Sequence[Plan],
+    constraints: Constraints,
+    claims: Iterable[Claim],
+    demand: Demand = NO_DEMAND,
+) -> Choice | None:
+    """Return the first plan with room now, else the first that could ever have room.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    plans : sequence of Plan
+        Best first, the unchanged pod before all others.
+    constraints : Constraints
+        Of the pod.
+    claims : iterable of Claim
+        Pods on their way, in the order in which they are to be laid.
+    demand : Demand
+        What the pod wants of the cards, whatever its form.
+
+    Returns
+    -------
+    Choice or None
+        None where no eligible node offers enough for any plan.
+    """
+    names = dict.fromkeys(name for plan in plans for name, _ in plan.request)
+    own = dict(plans[0].request)
+    free = Room(
+        snapshot,
+        {name: _free(snapshot, name, is_own=name in own) for name in names},
+    )
+    for claim in claims:
+        free.lay(claim)
+    for plan in plans:
+        if free.has_place(Claim(plan.request, constraints, plan.card, demand)):
+            return Choice(plan, is_free=True)
+    supply = Room(snapshot, {name: _supply(snapshot, name) for name in names})
+    for plan in plans:
+        if supply.has_place(Claim(plan.request, constraints, plan.card, demand)):
+            return Choice(plan, is_free=False)
+    return None
+
+
+def _supply(snapshot: Snapshot, resource: str) -> Int64Array:
+    """Return what there is of `resource` on each node, in use or not, shape (N,)."""
+    row = snapshot.row_of(resource)
+    if row is None:
+        return _or_unknown(snapshot, resource, snapshot.free(resource))
+    return _or_unknown(snapshot, resource, snapshot.allocatable[row])
+
+
+def _free(snapshot: Snapshot, resource: str, *, is_own: bool) -> Int64Array:
+    """Return what is free of `resource` on each node, shape (N,).
+
+    Of amounts that nobody knows, the pod's own resource counts as free and another as
+    not free: ignorance never changes a pod.
+    """
+    free = snapshot.free(resource)
+    return _or_unknown(snapshot, resource, free) if is_own else free
+
+
+def _or_unknown(snapshot: Snapshot, resource: str, known: Int64Array) -> Int64Array:
+    """Return `known`, with plenty wherever only a DeviceClass carries `resource`."""
+    if resource not in snapshot.device_class_resources:
+        return known
+    row = snapshot.row_of(resource)
+    if row is None:
+        return np.full_like(known, UNKNOWN_AMOUNT)
+    return np.where(snapshot.offered[row], known, UNKNOWN_AMOUNT)
+
+
+class FallbackOutcome(StrEnum):
+    """What became of a pod; the values are metric labels."""
+
+    NOT_ASKED = "not_asked"
+    """It asks for nothing that can fall."""
+    NAMESPACE_EXCLUDED = "namespace_excluded"
+    OPTED_OUT = "opted_out"
+    ALREADY_WEIGHED = "already_weighed"
+    NOT_SYNCED = "not_synced"
+    MALFORMED = "malformed"
+    KEPT = "kept"
+    """There is room for it as it is."""
+    KEPT_FULL = "kept_full"
+    """There is room neither for it as it is nor for another form; its own exists."""
+    CHANGED = "changed"
+    CHANGED_FULL = "changed_full"
+    """Its own resource exists nowhere; what it was changed to is not free now."""
+    NOWHERE = "nowhere"
+    """No node offers enough of any resource that it could take."""
+
+
+def outcome_of(choice: Choice | None) -> FallbackOutcome:
+    """Return what becomes of a pod for which `choice` was made; None for none."""
+    if choice is None:
+        return FallbackOutcome.NOWHERE
+    if choice.plan.moves:
+        full = FallbackOutcome.CHANGED_FULL
+        return FallbackOutcome.CHANGED if choice.is_free else full
+    return FallbackOutcome.KEPT if choice.is_free else FallbackOutcome.KEPT_FULL

@@ -1,0 +1,209 @@
+"""`Room`: what is left on the nodes when pods on their way there are laid on top.
+
+Each is laid on the eligible node with the least free that still fits it: that keeps
+large gaps whole.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from scoring.eligibility import eligible_columns, is_eligible, node_cost
+from scoring.gpu.models import GIB
+from scoring.gpu.node_gpus import NodeCards
+from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.gpu.suitability import Suitability, suitability
+from scoring.protocols import Constraints, NodeFacts
+from scoring.quantity import MAX_QUANTITY
+from scoring.resources import Request
+from scoring.snapshot import BoolArray, Int64Array, Snapshot
+
+# Nodes that are looked at one by one before all are.
+PROBES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CardDemand:
+    """What the cards of a node must be like for a pod that fell onto whole cards.
+
+    Attributes
+    ----------
+    is_whole : bool
+        Whether nodes that share their cards out, or slice them, are left aside.
+    memory_gib : int
+        Nodes whose label says less per card are left aside; 0 asks for nothing.
+    """
+
+    is_whole: bool = False
+    memory_gib: int = 0
+
+    def is_met_by(self, node: NodeFacts) -> bool:
+        """Say whether `node` is not known to fall short."""
+        return self.may_take(node.cards)
+
+    def may_take(self, cards: NodeCards) -> bool:
+        """Say whether `cards` are not known to fall short."""
+        return (cards.is_whole or not self.is_whole) and self.may_hold(cards)
+
+    def may_hold(self, cards: NodeCards) -> bool:
+        """Say whether their memory is not known to be too little."""
+        return cards.undivided.high >= self.memory_gib * GIB
+
+
+ANY_CARD: Final = CardDemand()
+
+# As `node_cost` counts: some tenths of a millisecond for each node, while others wait.
+MAX_NODE_COST: Final = 40_000
+
+
+def is_costly(constraints: Constraints) -> bool:
+    """Say whether it takes too long to find the nodes for such a pod.
+
+    A pod may have thousands of terms of affinity; it is not laid anywhere.
+    """
+    return node_cost(constraints) > MAX_NODE_COST
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a pod without a node is going to take, and where it may go.
+
+    Attributes
+    ----------
+    request : tuple of (str, int)
+    constraints : Constraints
+    card : CardDemand
+    demand : Demand
+        What the pod itself says that it wants of the cards.
+    """
+
+    request: Request
+    constraints: Constraints
+    card: CardDemand = ANY_CARD
+    demand: Demand = NO_DEMAND
+
+    @property
+    def is_choosy(self) -> bool:
+        """Whether it matters what the cards of a node are like."""
+        return self.card != ANY_CARD or self.demand.is_of_cards
+
+    def takes_cards_of(self, node: NodeFacts) -> bool:
+        """Say whether the cards of `node` will do."""
+        if not self.card.is_met_by(node):
+            return False
+        found = suitability(node.cards, self.demand, self.request)
+        return found is Suitability.SUITS
+
+
+_Key: TypeAlias = tuple[Hashable, ...]
+
+
+class Room:
+    """What is left of some resources on the nodes that have any, for one decision.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    amounts : dict
+        resource -> int64 array, shape (N,)
+    """
+
+    def __init__(self, snapshot: Snapshot, amounts: dict[str, Int64Array]) -> None:
+        self._snapshot = snapshot
+        has_any = np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
+        for row in amounts.values():
+            has_any |= row > 0
+        self._among: BoolArray = has_any & ~snapshot.faulted
+        self._columns = np.flatnonzero(self._among)
+        self._left = {name: row[self._columns] for name, row in amounts.items()}
+        # where a pod may go -> which places suit it, once a few probes have failed
+        self._suitable: dict[_Key, BoolArray] = {}
+        # (claim without age) that found no place; what is left never grows again
+        self._hopeless: set[_Key] = set()
+        # Where a claim was laid is the fullest place for the next of its kind, too.
+        self._last_kind: _Key = ()
+        self._last_place = 0
+
+    def lay(self, claim: Claim) -> None:
+        """Take away what `claim` will take, if it finds a place at all."""
+        request = tuple(item for item in claim.request if item[0] in self._left)
+        if not request:
+            return
+        kind = (request, *_key_of(claim))
+        if kind in self._hopeless:
+            return
+        place = self._last_place if kind == self._last_kind else None
+        if place is None or not self._still_fits(request, place):
+            place = self._find_place(request, claim)
+        if place is None:
+            self._hopeless.add(kind)
+            return
+        self._last_kind, self._last_place = kind, place
+        for name, amount in request:
+            self._left[name][place] -= amount
+
+    def has_place(self, claim: Claim) -> bool:
+        """Say whether one eligible node has all that `claim` asks."""
+        return self._find_place(claim.request, claim) is not None
+
+    def _find_place(self, request: Request, claim: Claim) -> int | None:
+        """Return where `request` fits with the least left free, None for nowhere."""
+        if is_costly(claim.constraints):
+            return None
+        fits = np.ones(len(self._columns), dtype=np.bool_)
+        total = np.zeros(len(self._columns), dtype=np.int64)
+        for name, amount in request:
+            fits &= self._left[name] >= amount
+            total += self._left[name]
+        key = _key_of(claim)
+        if key not in self._suitable:
+            # Most pods may go to most nodes: looking at all costs some milliseconds.
+            for _ in range(PROBES):
+                place = _least(total, fits)
+                if place is None or self._suits(claim, place):
+                    return place
+                fits[place] = False
+            self._suitable[key] = self._all_suiting(claim)
+        return _least(total, fits & self._suitable[key])
+
+    def _still_fits(self, request: Request, place: int) -> bool:
+        return all(self._left[name][place] >= amount for name, amount in request)
+
+    def _suits(self, claim: Claim, place: int) -> bool:
+        """Say whether the pod may go to the node at `place`, amounts apart."""
+        node = self._snapshot.facts[self._columns[place]]
+        return is_eligible(node, claim.constraints) and claim.takes_cards_of(node)
+
+    def _all_suiting(self, claim: Claim) -> BoolArray:
+        """Return `_suits` of every place."""
+        mask = eligible_columns(self._snapshot, claim.constraints, self._among)
+        suiting: BoolArray = mask[self._columns]
+        if claim.is_choosy:
+            facts, columns = self._snapshot.facts, self._columns
+            for place in np.flatnonzero(suiting).tolist():
+                suiting[place] = claim.takes_cards_of(facts[columns[place]])
+        return suiting
+
+
+def _least(total: Int64Array, fits: BoolArray) -> int | None:
+    """Return the first place with the least `total` among those that fit."""
+    if not fits.any():
+        return None
+    return int(np.where(fits, total, MAX_QUANTITY).argmin())
+
+
+def _key_of(claim: Claim) -> _Key:
+    """Return what decides where a pod may go, as a key."""
+    constraints = claim.constraints
+    return (
+        constraints.node_name,
+        tuple(sorted(constraints.node_selector.items())),
+        constraints.affinity_terms,
+        constraints.tolerations,
+        claim.card,
+        claim.demand,
+        # what a unit is depends on the resource
+        tuple(name for name, _ in claim.request) if claim.is_choosy else (),
+    )

@@ -1,0 +1,164 @@
+"""What each container of a pod asks, exactly, and which of it LimitRanger filled in."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from cluster.decode.faults import Fault
+from cluster.decode.objects import Container, Pod
+from scoring.quantity import QuantityError, exact_amount, shorten
+
+LIMIT_RANGER_ANNOTATION: Final = "kubernetes.io/limit-ranger"
+
+NOTHING: Final = Fraction(0)
+
+REQUESTS: Final = "requests"
+
+LIMITS: Final = "limits"
+
+# "cpu, memory request for container main", as the admission plugin writes it:
+# plugin/pkg/admission/limitranger/admission.go
+# A line break ends no name: a clause in which it did would be tried at each "for".
+_FILLED: Final = re.compile(
+    r"(.+) (request|limit) for (init )?container (.+)", re.DOTALL
+)
+
+_FILLED_PREFIX: Final = "LimitRanger plugin set: "
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAmounts:
+    """What one container asks, in cores, bytes and pieces.
+
+    Attributes
+    ----------
+    index : int
+        Position among the containers of its kind.
+    requests, limits : mapping
+        resource -> amount
+    """
+
+    index: int
+    name: str
+    requests: Mapping[str, Fraction]
+    limits: Mapping[str, Fraction]
+
+    def requested(self, resource: str) -> Fraction:
+        """Return the request, else the limit, else 0."""
+        return self.requests.get(resource, self.limits.get(resource, NOTHING))
+
+    def count(self, gpu_resource: str) -> int:
+        """Return how many GPUs the container gets: its limit, else its request."""
+        amount = self.limits.get(gpu_resource)
+        if amount is None:
+            amount = self.requests.get(gpu_resource)
+        return 0 if amount is None else math.ceil(amount)
+
+
+@dataclass(frozen=True, slots=True)
+class PodContainers:
+    """The containers of a pod that run side by side.
+
+    Attributes
+    ----------
+    regular : tuple of ContainerAmounts
+    sidecars : tuple of ContainerAmounts
+        Init containers that go on running.
+    faults : tuple of Fault
+        Quantities that Kubernetes would not accept, of any container.
+    """
+
+    regular: tuple[ContainerAmounts, ...]
+    sidecars: tuple[ContainerAmounts, ...]
+    faults: tuple[Fault, ...]
+
+
+def read_containers(pod: Pod) -> PodContainers:
+    """Return what the containers of `pod` ask."""
+    faults: list[Fault] = []
+    init_containers = pod.spec.init_containers or ()
+    starting = _amounts_of(init_containers, "init container", faults)
+    return PodContainers(
+        regular=_amounts_of(pod.spec.containers or (), "container", faults),
+        sidecars=tuple(
+            amounts
+            for amounts, container in zip(starting, init_containers, strict=True)
+            if container.restart_policy == "Always"
+        ),
+        faults=tuple(faults),
+    )
+
+
+def _amounts_of(
+    containers: Sequence[Container], kind: str, faults: list[Fault]
+) -> tuple[ContainerAmounts, ...]:
+    """Return the amounts of containers of one kind; add to `faults`."""
+    found = []
+    for index, container in enumerate(containers):
+        name = container.name or str(index)
+        resources = container.resources
+        requests = resources.requests if resources else None
+        limits = resources.limits if resources else None
+        place = kind, name
+        found.append(
+            ContainerAmounts(
+                index,
+                name,
+                _exact(requests or {}, (*place, "request"), faults),
+                _exact(limits or {}, (*place, "limit"), faults),
+            )
+        )
+    return tuple(found)
+
+
+def _exact(
+    quantities: Mapping[str, Any], place: tuple[str, str, str], faults: list[Fault]
+) -> dict[str, Fraction]:
+    """Return exact amounts; what is no quantity is left out and named.
+
+    Parameters
+    ----------
+    quantities : mapping
+    place : tuple of (str, str, str)
+        Kind and name of the container, and which of its quantities these are.
+    faults : list of Fault
+        Is added to.
+    """
+    amounts: dict[str, Fraction] = {}
+    for resource, quantity in quantities.items():
+        try:
+            amounts[resource] = exact_amount(quantity)
+        except QuantityError as error:
+            kind, name, side = place
+            path = f"{kind} {shorten(name)}: {side} of {shorten(resource)}"
+            faults.append(Fault(path, str(error)))
+    return amounts
+
+
+def filled_by_limit_ranger(
+    annotations: Mapping[str, str],
+) -> frozenset[tuple[str, str, str]]:
+    """Return what LimitRanger set in regular containers.
+
+    Returns
+    -------
+    frozenset of (str, str, str)
+        Container name, ``requests`` or ``limits``, resource.
+    """
+    text = annotations.get(LIMIT_RANGER_ANNOTATION)
+    if not text:
+        return frozenset()
+    return frozenset(_filled(text.removeprefix(_FILLED_PREFIX).split("; ")))
+
+
+def _filled(clauses: Iterable[str]) -> Iterable[tuple[str, str, str]]:
+    """Yield container, map and resource of each clause that is understood."""
+    for clause in clauses:
+        match = _FILLED.fullmatch(clause)
+        if match is not None and not match[3]:
+            resources, side, _, container = match.groups()
+            for resource in resources.split(", "):
+                yield container, f"{side}s", resource

@@ -1,0 +1,253 @@
+"""Amounts and annotations written into a pod, with a note of what was filled in."""
+
+import json
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from injector.resources.budget import Amount
+from injector.resources.containers import LIMITS, REQUESTS, ContainerAmounts
+from scoring.quantity import shorten
+
+FILLED_ANNOTATION: Final = "gpu-extender.io/filled"
+
+# container -> `requests` or `limits` -> resource -> quantity
+Filled: TypeAlias = dict[str, dict[str, dict[str, str]]]
+
+
+def have_own_names(containers: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether a note can tell the containers apart.
+
+    The API server refuses the pod if not, but only once all webhooks have seen it.
+    """
+    names = [container.get("name") for container in containers]
+    return all(names) and len(set(names)) == len(names)
+
+
+def note_of(filled: Filled) -> str:
+    """Return the value of the annotation."""
+    return msgspec.json.encode(filled).decode()
+
+
+def still_filled(
+    containers: Sequence[Mapping[str, Any]], annotations: Mapping[str, str]
+) -> frozenset[tuple[str, str, str]]:
+    """Return what an earlier review filled in and nobody has changed since.
+
+    Parameters
+    ----------
+    containers : sequence of mapping
+        The regular ones as decoded from JSON.
+    annotations : mapping
+        Of the pod. A note that cannot be read says nothing.
+
+    Returns
+    -------
+    frozenset of (str, str, str)
+        Container name, ``requests`` or ``limits``, resource.
+    """
+    text = annotations.get(FILLED_ANNOTATION)
+    if not text or not have_own_names(containers):
+        return frozenset()
+    try:
+        note = msgspec.json.decode(text, type=Filled)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return frozenset()
+    return frozenset(
+        (name, side, resource)
+        for container in containers
+        for name in [container["name"]]
+        for side, amounts in _asked(container).items()
+        for resource, quantity in amounts.items()
+        if quantity is not None
+        # A quantity may be a number in a manifest.
+        and note.get(name, {}).get(side, {}).get(resource) == str(quantity)
+    )
+
+
+def _asked(container: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what a container asks now, as `Filled` has it."""
+    resources = container.get("resources") or {}
+    return {side: resources.get(side) or {} for side in (REQUESTS, LIMITS)}
+
+
+OVERWRITTEN: Final = "overwritten"
+
+_SIDES: Final = (REQUESTS, LIMITS)
+
+
+class PodWriter:
+    """Changes one pod, a copy of our own, in place.
+
+    Parameters
+    ----------
+    pod : dict
+    filled : frozenset of (str, str, str)
+        Container, ``requests`` or ``limits``, resource of each value that nobody
+        wrote: it counts as unset.
+    is_keeping : bool
+        Whether values that are set stay.
+
+    Attributes
+    ----------
+    is_changed : bool
+        Whether anything was written that was not there.
+    warnings : list of str
+    """
+
+    def __init__(
+        self,
+        pod: dict[str, Any],
+        filled: frozenset[tuple[str, str, str]],
+        *,
+        is_keeping: bool,
+    ) -> None:
+        self._pod = pod
+        self._filled = filled
+        self._is_keeping = is_keeping
+        self._overwritten: dict[str, str] = {}  # path -> value before
+        self._replaced: dict[str, list[str]] = {}  # container -> what became of what
+        self._noted: Filled = {}
+        self.is_changed = False
+        self.warnings: list[str] = []
+
+    def is_open(self, container: ContainerAmounts, resource: str) -> bool:
+        """Say whether `fill` would write `resource` into `container`."""
+        return not self._is_keeping or not self._is_set(container, REQUESTS, resource)
+
+    def fill(self, container: ContainerAmounts, resource: str, amount: Amount) -> None:
+        """Write `amount` as request and limit; under a limit that stays, as request."""
+        text = amount.text
+        if not self._is_keeping or not self._is_set(container, LIMITS, resource):
+            self._note_replaced(container, resource, amount)
+            self._fill_side(container, REQUESTS, resource, text)
+            self._fill_side(container, LIMITS, resource, text)
+            return
+        limit = container.limits[resource]
+        if amount.value > limit:
+            kept = self._resources(container)[LIMITS][resource]
+            self.warnings.append(
+                f"container {shorten(container.name)}: {resource} {text} cut to the"
+                f" limit {kept}"
+            )
+            text = kept
+        self._fill_side(container, REQUESTS, resource, text)
+
+    def mirror(self, container: ContainerAmounts, resource: str) -> None:
+        """Copy a value that only one of requests and limits has to the other."""
+        resources = self._resources(container)
+        for side, other in (_SIDES, _SIDES[::-1]):
+            if resource in container_side(container, other):
+                value = resources[other][resource]
+                if resource not in container_side(container, side):
+                    self._set(container, side, resource, value)
+
+    def annotate(self, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the pod."""
+        if not annotations:
+            return
+        metadata = _child(self._pod, "metadata")
+        current = _child(metadata, "annotations")
+        for key, value in annotations.items():
+            before = current.get(key)
+            if before == value or (self._is_keeping and before is not None):
+                continue
+            if before is not None:
+                self._overwritten[f"annotations[{key}]"] = before
+                self.warnings.append(f"annotation {key} was replaced")
+            current[key] = value
+            self.is_changed = True
+
+    def note_filled(self) -> None:
+        """Say on the pod what was filled in, where what is set is kept."""
+        if not self._noted or not have_own_names(self._pod["spec"]["containers"]):
+            return
+        annotations = _child(_child(self._pod, "metadata"), "annotations")
+        note = note_of(self._noted)
+        if annotations.get(FILLED_ANNOTATION) != note:
+            annotations[FILLED_ANNOTATION] = note
+            self.is_changed = True
+
+    def replaced_warnings(self, gpu_type: str) -> list[str]:
+        """Return one warning for each container whose values were replaced."""
+        return [
+            f"container {shorten(name)}: {', '.join(changes)} for GPU type"
+            f" {shorten(gpu_type)}"
+            for name, changes in self._replaced.items()
+        ]
+
+    def audit(self) -> dict[str, str]:
+        """Return the values that were overwritten, as an audit annotation."""
+        if not self._overwritten:
+            return {}
+        text = json.dumps(self._overwritten, sort_keys=True, separators=(",", ":"))
+        return {OVERWRITTEN: text}
+
+    def _is_set(self, container: ContainerAmounts, side: str, resource: str) -> bool:
+        """Say whether somebody wrote this value."""
+        return (
+            resource in container_side(container, side)
+            and (container.name, side, resource) not in self._filled
+        )
+
+    def _note_replaced(
+        self, container: ContainerAmounts, resource: str, amount: Amount
+    ) -> None:
+        """Keep what `amount` replaces, where somebody wrote another value."""
+        before = {}
+        for side in _SIDES:
+            old = container_side(container, side).get(resource)
+            if old is None or old == amount.value:
+                continue
+            if self._is_set(container, side, resource):
+                value = str(self._resources(container)[side][resource])
+                before[side.removesuffix("s")] = value
+                path = f"containers[{container.name}].{side}.{resource}"
+                self._overwritten[path] = value
+        if not before:
+            return
+        values = sorted(set(before.values()))
+        said = (
+            values[0]
+            if len(values) == 1
+            else " and ".join(f"{side} {value}" for side, value in before.items())
+        )
+        change = f"{resource} {said} replaced by {amount.text}"
+        self._replaced.setdefault(container.name, []).append(change)
+
+    def _fill_side(
+        self, container: ContainerAmounts, side: str, resource: str, value: Any
+    ) -> None:
+        """Write one value that nobody asked for."""
+        self._set(container, side, resource, value)
+        if self._is_keeping:
+            noted = self._noted.setdefault(container.name, {})
+            noted.setdefault(side, {})[resource] = str(value)
+
+    def _set(
+        self, container: ContainerAmounts, side: str, resource: str, value: Any
+    ) -> None:
+        """Write one value."""
+        amounts = _child(self._resources(container), side)
+        if resource not in amounts or amounts[resource] != value:
+            amounts[resource] = value
+            self.is_changed = True
+
+    def _resources(self, container: ContainerAmounts) -> dict[str, Any]:
+        """Return the ``resources`` of a regular container, made if there are none."""
+        return _child(self._pod["spec"]["containers"][container.index], "resources")
+
+
+def container_side(container: ContainerAmounts, side: str) -> Mapping[str, Fraction]:
+    """Return the requests or the limits of `container`."""
+    return container.requests if side == REQUESTS else container.limits
+
+
+def _child(parent: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the object under `key`, made if it is absent or null."""
+    if parent.get(key) is None:
+        parent[key] = {}
+    child: dict[str, Any] = parent[key]
+    return child

@@ -1,0 +1,147 @@
+"""What a rule may not inject, since the pod would be another one when seen again.
+
+The API server may have a pod reviewed again after another webhook; the second review
+must find nothing to do.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from cluster.decode.faults import Fault
+from injector.resources.containers import LIMIT_RANGER_ANNOTATION
+from injector.resources.writer import FILLED_ANNOTATION
+from injector.rules.rules import InjectionRule, RuleMap, Rules
+from injector.steps import MIRROR_ANNOTATION, SOURCE_ANNOTATION
+from scoring.gpu.requirements import DemandAnnotations, DemandError
+
+DEFAULT_TRIGGER_ANNOTATION: Final = "task.bkbcs.tencent.com/gpu-type"
+
+# annotation -> who else writes or reads it
+_OTHERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        LIMIT_RANGER_ANNOTATION: "LimitRanger says in it what it filled in",
+        FILLED_ANNOTATION: "it says what a review has filled in",
+        MIRROR_ANNOTATION: "it would make the pod a mirror pod",
+        SOURCE_ANNOTATION: "it would make the pod a static pod",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleContext:
+    """What the rest of the webhook goes by.
+
+    Attributes
+    ----------
+    trigger_annotation : str
+        The annotation by which a rule is found.
+    decisions : frozenset of str
+        Annotations that decide whether a pod is weighed for a fallback.
+    falling : frozenset of str
+        Resources that can fall back to another one.
+    demands : DemandAnnotations
+        By which a pod says what it wants of the cards.
+    """
+
+    trigger_annotation: str = DEFAULT_TRIGGER_ANNOTATION
+    decisions: frozenset[str] = frozenset()
+    falling: frozenset[str] = frozenset()
+    demands: DemandAnnotations = field(default_factory=DemandAnnotations)
+
+    def annotation_fault(self, key: str) -> str:
+        """Return why no rule may set an annotation; empty if one may."""
+        if key == self.trigger_annotation:
+            return "a rule must not change what it was found by"
+        if key in self.decisions:
+            return "a rule must not change what fallback goes by"
+        return f"a rule must not set it: {_OTHERS[key]}" if key in _OTHERS else ""
+
+    def value_fault(self, key: str, value: str) -> str:
+        """Return why pods with such an annotation would never be scheduled, if so."""
+        try:
+            self.demands.parse({key: value})
+        except DemandError as error:
+            return error.faults[0][1]
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The rules of one GPU type in one namespace, as they are in force there.
+
+    Attributes
+    ----------
+    path, default_path : str
+        Of the namespace's own rules for the type, and of the default ones.
+    own, rules : mapping
+        GPU resource -> rule: the namespace's own ones, and all in force.
+    """
+
+    path: str
+    default_path: str
+    own: Mapping[str, InjectionRule]
+    rules: Mapping[str, InjectionRule]
+
+    def path_of(self, gpu_resource: str) -> str:
+        """Return where the rule of a GPU resource stands."""
+        path = self.path if gpu_resource in self.own else self.default_path
+        return f"{path}.{gpu_resource}"
+
+
+def find_clashes(
+    rules: Rules, places: Mapping[tuple[str, str], str], context: RuleContext
+) -> list[Fault]:
+    """Return a fault for each resource that no rule may inject.
+
+    Parameters
+    ----------
+    rules : Rules
+    places : mapping
+        Path of a rule and name of a resource -> path of its entry.
+    context : RuleContext
+
+    Notes
+    -----
+    A GPU resource of the same type, in any namespace where both are in force: the pod
+    would ask two of them, and be refused. A resource that can fall back: the pod would
+    be weighed for it.
+    """
+    found: dict[Fault, None] = {}
+    for row in _rows(rules):
+        for gpu_resource, rule in row.rules.items():
+            for item in rule.resources:
+                message = _clash(item.name, gpu_resource, row, context)
+                if message:
+                    path = places[row.path_of(gpu_resource), item.name]
+                    found[Fault(path, message)] = None
+    return list(found)
+
+
+def _clash(resource: str, gpu_resource: str, row: _Row, context: RuleContext) -> str:
+    """Return why the rule of `gpu_resource` may not inject; empty if it may."""
+    if resource in row.rules:
+        is_apart = (resource in row.own) != (gpu_resource in row.own)
+        where = f", see {row.path_of(resource)}" if is_apart else ""
+        return f"{resource!r} is a GPU resource of this type{where}"
+    if resource in context.falling:
+        return f"{resource!r} can fall back to another resource, see fallback.chains"
+    return ""
+
+
+def _rows(rules: Rules) -> Iterator[_Row]:
+    """Yield the rules of each type as they are in force by default and where not."""
+    maps: dict[str, RuleMap] = {"resourceMap": rules.default} | {
+        f"namespaceResourceMap.{namespace}": types
+        for namespace, types in rules.by_namespace.items()
+    }
+    for path, types in maps.items():
+        for gpu_type, own in types.items():
+            default = rules.default.get(gpu_type, {})
+            yield _Row(
+                f"{path}.{gpu_type}",
+                f"resourceMap.{gpu_type}",
+                own,
+                {**default, **own},
+            )

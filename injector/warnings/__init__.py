@@ -1,0 +1,1 @@
+"""Warnings in the webhook's answer that change nothing in the pod."""

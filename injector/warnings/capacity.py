@@ -1,0 +1,181 @@
+"""A warning for pods that are larger than any node they could go to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from cluster.decode.gpu_requirements import DemandReader
+from cluster.ledger.writer import NotSyncedError, SnapshotSource
+from injector.review import read_pod
+from injector.steps import PodFacts
+from scoring.gpu.requirements import Demand
+from scoring.gpu.suitability import Suitability, suitability
+from scoring.pod_request import effective_request
+from scoring.quantity import format_quantity, scale_of
+from scoring.resources import (
+    BYTE_RESOURCES,
+    STANDARD_RESOURCES,
+    Remembered,
+    Request,
+    ResourceScope,
+)
+from scoring.snapshot import BoolArray, Snapshot
+
+_BINARY: Final = frozenset(BYTE_RESOURCES)
+
+_MAX_KNOWN: Final = 1024
+
+# GPU resources and their counts, and what the pod wants of the cards
+_Wanted: TypeAlias = tuple[Request, Demand]
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """The most of each standard resource that nodes with such GPUs offer.
+
+    Attributes
+    ----------
+    amounts : mapping
+    is_of_kind : bool
+        Whether only nodes with the cards that are wanted were looked at.
+    """
+
+    amounts: Mapping[str, int]
+    is_of_kind: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Largest:
+    """What the nodes with the GPUs that are wanted offer at most, in one snapshot.
+
+    Attributes
+    ----------
+    generation : int
+    by_gpus : dict
+        What is wanted -> what is offered, where there are such nodes.
+    """
+
+    generation: int
+    by_gpus: dict[_Wanted, _Offer] = field(default_factory=dict)
+
+
+class CapacityCheck:
+    """Compares a pod with what the nodes that have GPUs as it wants offer at most.
+
+    It never refuses: a larger node may be on its way. Cordoned nodes and nodes that are
+    not ready count, too. Any thread may call it.
+
+    Parameters
+    ----------
+    source : SnapshotSource
+    scope : ResourceScope
+    demands : DemandReader
+    """
+
+    def __init__(
+        self, source: SnapshotSource, scope: ResourceScope, demands: DemandReader
+    ) -> None:
+        self._source = source
+        self._demands = demands
+        self._is_tracked = Remembered(scope.is_tracked).__getitem__
+        self._is_gpu = Remembered(scope.is_gpu).__getitem__
+        # PERF: the nodes change seldom, and pods ask alike.
+        self._largest = _Largest(-1)
+
+    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+        """Return the warnings; change nothing."""
+        del facts
+        try:
+            snapshot = self._source.current()
+        except NotSyncedError:
+            return ()
+        view = read_pod(pod)
+        request = effective_request(
+            view.spec, self._is_tracked, lambda _path, _error: None
+        )
+        gpus = tuple(item for item in request if self._is_gpu(item[0]))
+        if not gpus:
+            return ()
+        demand = self._demands.read_kept(view.metadata.annotations).demand
+        most = self._most(snapshot, (gpus, demand))
+        if most is None:
+            return ()
+        asked = dict(request)
+        of_its_kind = " of the kind it wants" if most.is_of_kind else ""
+        return tuple(
+            f"{name} {_said(name, asked[name])} is more than the"
+            f" {_said(name, offered)} that the largest node with"
+            f" {_listed(gpus)}{of_its_kind} offers"
+            for name, offered in most.amounts.items()
+            if asked.get(name, 0) > offered
+        )
+
+    def _most(self, snapshot: Snapshot, wanted: _Wanted) -> _Offer | None:
+        """Return the most that a node with these GPUs offers, None if there is none."""
+        largest = self._largest
+        if largest.generation != snapshot.generation:
+            largest = self._largest = _Largest(snapshot.generation)
+        try:
+            return largest.by_gpus[wanted]
+        except KeyError:
+            most = _largest_offer(snapshot, *wanted)
+        # What no node has may be named at any length, by a pod that nobody has checked.
+        if most is not None and len(largest.by_gpus) < _MAX_KNOWN:
+            largest.by_gpus[wanted] = most
+        return most
+
+
+def _largest_offer(snapshot: Snapshot, gpus: Request, demand: Demand) -> _Offer | None:
+    """Return what the nodes offer that have the type that the pod names.
+
+    Where none is known to have a type that is only preferred, all that will do count.
+    """
+    named = replace(demand, types=demand.types or demand.preferred)
+    for wanted in dict.fromkeys((named, demand)):
+        most = _most_offered(snapshot, gpus, wanted)
+        if most is not None:
+            return _Offer(most, wanted.is_of_cards)
+    return None
+
+
+def _most_offered(
+    snapshot: Snapshot, gpus: Request, demand: Demand
+) -> Mapping[str, int] | None:
+    """Return standard resource -> the most of it beside so many GPUs."""
+    fitting = _suiting(snapshot, gpus, demand)
+    for name, count in gpus:
+        row = snapshot.row_of(name)
+        if row is None:
+            return None
+        fitting &= snapshot.allocatable[row] >= count
+    if not fitting.any():
+        return None
+    rows = {name: snapshot.row_of(name) for name in STANDARD_RESOURCES}
+    return {
+        name: int(snapshot.allocatable[row][fitting].max())
+        for name, row in rows.items()
+        if row is not None
+    }
+
+
+def _suiting(snapshot: Snapshot, gpus: Request, demand: Demand) -> BoolArray:
+    """Return which nodes' cards are what is wanted of them, shape (N,)."""
+    cards = snapshot.cards
+    kinds = [suitability(kind, demand, gpus) for kind in cards.kinds]
+    suits: BoolArray = np.array(kinds) == Suitability.SUITS
+    return suits[cards.codes]
+
+
+def _listed(gpus: Request) -> str:
+    """Return counts and names as text."""
+    return ", ".join(f"{count} {name}" for name, count in gpus)
+
+
+def _said(resource: str, amount: int) -> str:
+    """Return base units of `resource` as text."""
+    return format_quantity(
+        Fraction(amount, scale_of(resource)), is_binary=resource in _BINARY
+    )

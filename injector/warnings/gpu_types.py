@@ -1,0 +1,95 @@
+"""A warning for pods whose wish for a type of GPU has no effect, or stops them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.decode.gpu_requirements import DemandReader
+from cluster.ledger.writer import NotSyncedError, SnapshotSource
+from injector.review import read_pod
+from injector.rules.rules import Rules
+from injector.steps import PodFacts, asked
+from scoring.gpu.models import GpuTable, normal_name
+from scoring.gpu.requirements import DemandError, near_names, separated
+from scoring.quantity import shorten
+from scoring.resources import ResourceScope
+
+
+@dataclass(frozen=True, slots=True)
+class DemandCheck:
+    """Tells at once what would else be seen when the pod is to be scheduled.
+
+    It never refuses: rule keys are free, and a node may come whose label says just
+    what the pod asks for.
+
+    Attributes
+    ----------
+    demands : DemandReader
+    scope : ResourceScope
+    source : SnapshotSource
+    """
+
+    demands: DemandReader
+    scope: ResourceScope
+    source: SnapshotSource
+
+    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+        """Return the warnings; change nothing."""
+        del facts
+        view = read_pod(pod)
+        annotations = view.metadata.annotations
+        if not any(self.scope.is_managed(resource) for resource in asked(view)):
+            return ()
+        try:
+            unknown = self.demands.unknown_types(annotations)
+        except DemandError as error:
+            return tuple(
+                f"the pod will not be scheduled: annotation {name}: {fault}"
+                for name, fault in error.faults
+            )
+        warnings = tuple(
+            unknown_type(self.demands, name)
+            for name in unknown
+            if not self._is_on_a_node(name)
+        )
+        key = self.demands.unknown_rule_key(annotations)
+        if not key:
+            return warnings
+        name = self.demands.annotations.rule_key
+        fault = "is no known GPU model: it chooses a rule, but no node"
+        return (*warnings, f"annotation {name}: {shorten(key)} {fault}")
+
+    def _is_on_a_node(self, name: str) -> bool:
+        """Say whether some node has cards of that name, known or not."""
+        try:
+            kinds = self.source.current().cards.kinds
+        except NotSyncedError:
+            return False
+        normal = normal_name(name)
+        return any(normal in cards.names for cards in kinds)
+
+
+def unknown_type(demands: DemandReader, name: str) -> str:
+    """Return what is said of a type that is no known model or family."""
+    hint = _hint(demands.table, name)
+    return (
+        f"annotation {demands.annotations.gpu_type}: {shorten(name)} is no known GPU"
+        f" model or family: it means only nodes that are labelled just so{hint}"
+    )
+
+
+def _hint(table: GpuTable, name: str) -> str:
+    """Return what may have been meant, with a semicolon before it."""
+    words = separated(table, name)
+    if words:
+        return f"; names are separated by commas: {', '.join(words)!r}"
+    near = near_names(table, name)
+    return f"; known are {', '.join(map(repr, near))}" if near else ""
+
+
+def list_unknown_types(rules: Rules, demands: DemandReader) -> list[str]:
+    """Return what is said of unknown types that rules would write into pods."""
+    return [
+        f"{path}: {unknown_type(demands, name)}"
+        for path, rule in rules.entries()
+        for name in demands.unknown_types(rule.annotations)
+    ]

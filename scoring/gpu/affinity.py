@@ -1,0 +1,279 @@
+"""What a pod wants of the cards, as requirements on the labels of nodes.
+
+kube-scheduler shows an extender a sample of the nodes; what stands in the pod itself it
+checks on all of them, as do its preemption and the cluster autoscaler.
+
+The rule
+--------
+The first type label that names a model decides what a node is (`CardRules`), and nodes
+carry one or several of them. So accepted types become **alternatives**, of which one
+must hold: for each type label, that its value is one of those that are accepted under
+it. A node that the filter takes has such a value in the label that decides. Where a
+node is known that an earlier label tells to be something else, the alternatives of the
+later labels leave that value of the earlier one out, which concerns no node that a
+later label decides.
+
+Exclusions and memory become **one** list of values to be kept out, under each label:
+those that are refused whatever else a node says, and that no known node carries which
+is taken. Nodes without labels stay open to them.
+
+Values are those that the table has for the accepted or excluded types, as the writer of
+each label writes them, and those on known nodes. So no known node is kept out that the
+filter takes, nor one that comes later, as long as it spells its model in one of these
+ways, and its labels do not contradict each other.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias
+
+from scoring.gpu.models import normal_name
+from scoring.gpu.node_gpus import CardRules, NodeCards
+from scoring.gpu.node_labels import (
+    PRODUCT_LABEL,
+    LabelledCards,
+    card_readings,
+    is_label_value,
+    label_values,
+    values_of,
+)
+from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.gpu.suitability import may_hold, may_suit
+from scoring.resources import Request, is_whole_card
+
+# Of one requirement. A longer list of accepted values gives way to "is there", without
+# those that are known to be refused.
+MAX_VALUES: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRule:
+    """One requirement on a label; ``In``, ``NotIn``, ``Exists`` or ``DoesNotExist``."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+# Requirements that must all hold.
+Alternative: TypeAlias = tuple[LabelRule, ...]
+
+
+class CardWish(Protocol):
+    """What cards must be like; both leave open what is not known of memory."""
+
+    def may_take(self, cards: NodeCards) -> bool:
+        """Say whether `cards` will do."""
+        ...
+
+    def may_hold(self, cards: NodeCards) -> bool:
+        """Say whether their memory will do, whatever else they are."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DemandWish:
+    """The wish of a pod that demands something of its cards itself."""
+
+    demand: Demand
+    request: Request
+
+    def may_take(self, cards: NodeCards) -> bool:
+        """Say whether `cards` will do."""
+        return may_suit(cards, self.demand, self.request)
+
+    def may_hold(self, cards: NodeCards) -> bool:
+        """Say whether their memory will do, whatever else they are."""
+        return may_hold(cards, self.demand, self.request)
+
+
+def demand_alternatives(
+    rules: CardRules, wish: DemandWish, kinds: Sequence[LabelledCards]
+) -> tuple[Alternative, ...]:
+    """Return what the labels of a node must be for a pod with a demand.
+
+    Parameters
+    ----------
+    rules : CardRules
+    wish : DemandWish
+    kinds : sequence of LabelledCards
+        Of the known nodes.
+
+    Returns
+    -------
+    tuple of tuple of LabelRule
+        Of which one must hold; empty where labels can say nothing.
+    """
+    demand = wish.demand
+    if not demand.types:
+        return _Book(rules, wish, kinds, demand, wish.request).kept_out()
+    found = _Book(rules, wish, kinds, demand, wish.request).accepted()
+    if found or not demand.min_memory:
+        return found
+    # Cards of none of the types are so large: of the type at least they shall be.
+    of_type = DemandWish(replace(demand, min_memory=0), wish.request)
+    return demand_alternatives(rules, of_type, kinds)
+
+
+def refusing_alternatives(
+    rules: CardRules, wish: CardWish, kinds: Sequence[LabelledCards]
+) -> tuple[Alternative, ...]:
+    """Return what keeps a pod off the known nodes whose cards will not do."""
+    return _Book(rules, wish, kinds).kept_out()
+
+
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """Judges values of labels for one wish."""
+
+    rules: CardRules
+    wish: CardWish
+    kinds: Sequence[LabelledCards]
+    demand: Demand = NO_DEMAND
+    request: Request = ()
+
+    def accepted(self) -> tuple[Alternative, ...]:
+        """Return one or more alternatives for each type label."""
+        too_small = tuple(self._too_small())
+        names = self._names_of(self.demand.types)
+        found: list[Alternative] = []
+        for place, label in enumerate(self.rules.type_labels):
+            values = {
+                value
+                for value in self._seen(label) | self._of_table(label, names)
+                if self._may_be(label, value)
+            } | self._decided(label)
+            if not values:
+                continue
+            others = (*self._told_otherwise(place, values), *too_small)
+            if label.endswith("*"):
+                keys = [f"{label[:-1]}{value}" for value in sorted(values)]
+                found += [(LabelRule(key, "Exists"), *others) for key in keys]
+            elif len(values) <= MAX_VALUES:
+                found.append((_listed(label, "In", values), *others))
+            else:
+                refused = self._refused(label, self._seen(label))
+                found.append((LabelRule(label, "Exists"), *refused, *others))
+        return tuple(found)
+
+    def kept_out(self) -> tuple[Alternative, ...]:
+        """Return one alternative, that none of the refused values is there."""
+        rules: list[LabelRule] = []
+        names = self._names_of(self.demand.excluded)
+        for label in self.rules.type_labels:
+            values = self._seen(label) | self._of_table(label, names)
+            rules += self._refused(label, values - self._taken(label))
+        rules += self._too_small()
+        return (tuple(rules),) if rules else ()
+
+    def _refused(self, label: str, values: set[str]) -> list[LabelRule]:
+        """Return what keeps out those of `values` that are never taken."""
+        refused = {value for value in values if not self._may_be(label, value)}
+        return _none_of(label, refused - self._decided(label))
+
+    def _told_otherwise(self, place: int, accepted: set[str]) -> Iterator[LabelRule]:
+        """Yield what earlier labels say on nodes that would else pass by this one."""
+        earlier: dict[str, set[str]] = {}
+        for kind in self.kinds:
+            values = set(values_of(kind, self.rules.type_labels[place]))
+            label, stated = self.rules.stated_model(dict(kind.labels))
+            if not label or values.isdisjoint(accepted):
+                continue
+            if label in self.rules.type_labels[:place]:
+                earlier.setdefault(label, set()).add(stated)
+        for label, values in earlier.items():
+            yield from self._refused(label, values)
+
+    def _too_small(self) -> Iterator[LabelRule]:
+        """Yield which values of memory labels are too small whatever the model."""
+        for label in self.rules.memory_labels:
+            refused = {
+                value
+                for value in self._seen(label)
+                if not self.wish.may_hold(self.rules.read({label: value}, 0))
+            } - self._taken(label)
+            if refused:
+                yield _listed(label, "NotIn", refused)
+
+    def _may_be(self, label: str, stated: str) -> bool:
+        """Say whether a node may be taken whose model is told by this value."""
+        return self.rules.names_model(stated) and any(
+            map(self.wish.may_take, card_readings(self.rules, label, stated))
+        )
+
+    def _seen(self, label: str) -> set[str]:
+        """Return the values of a label on known nodes that say anything."""
+        found = {value for kind in self.kinds for value in values_of(kind, label)}
+        if label in self.rules.memory_labels:
+            return found
+        return set(filter(self.rules.names_model, found))
+
+    def _taken(self, label: str) -> set[str]:
+        """Return the values of a label on known nodes that may be taken."""
+        return {
+            value
+            for kind in self.kinds
+            if self.wish.may_take(kind.cards)
+            for value in values_of(kind, label)
+        }
+
+    def _decided(self, label: str) -> set[str]:
+        """Return the values that tell the model of known nodes that may be taken."""
+        told = (
+            self.rules.stated_model(dict(kind.labels))
+            for kind in self.kinds
+            if self.wish.may_take(kind.cards)
+        )
+        return {stated for by, stated in told if by == label}
+
+    def _names_of(self, types: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Return each name that may mean one of `types`, and how it is written."""
+        table = self.rules.table
+        found: dict[str, tuple[str, ...]] = {
+            normal_name(name): (name,) for name in types
+        }
+        meant = frozenset().union(*map(table.find, types))
+        for names in (table.names, *table.label_names.values()):
+            for name, models in names.items():
+                if models & meant:
+                    found[name] = table.spellings.get(name, (name,))
+        return found
+
+    def _of_table(self, label: str, names: dict[str, tuple[str, ...]]) -> set[str]:
+        """Return the values of a type label that say one of `names`."""
+        values = set()
+        for name, spellings in names.items():
+            models = self.rules.table.find(name, label)
+            vendors = {self.rules.table.models[model].vendor for model in models}
+            for spelling in spellings:
+                for value in label_values(label, spelling, vendors):
+                    values.add(value)
+                    values.update(self._marked(label, value, models))
+        return values
+
+    def _marked(self, label: str, value: str, models: Iterable[str]) -> Iterator[str]:
+        """Yield the forms for shared and sliced cards, if the pod takes them."""
+        is_whole = any(is_whole_card(resource) for resource, _ in self.request)
+        if label != PRODUCT_LABEL or (is_whole and self.demand.wants_whole_cards):
+            return
+        profiles = {
+            profile.name.replace("+", ".")
+            for model in models
+            for profile in self.rules.table.models[model].mig
+            if is_whole
+        }
+        for base in (value, *(f"{value}-MIG-{profile}" for profile in profiles)):
+            yield from filter(is_label_value, (base, f"{base}-SHARED"))
+
+
+def _none_of(label: str, values: set[str]) -> list[LabelRule]:
+    """Return the requirements that a node has none of `values`."""
+    if label.endswith("*"):
+        keys = [f"{label[:-1]}{value}" for value in sorted(values)]
+        return [LabelRule(key, "DoesNotExist") for key in keys[:MAX_VALUES]]
+    return [_listed(label, "NotIn", values)] if values else []
+
+
+def _listed(label: str, operator: str, values: Iterable[str]) -> LabelRule:
+    """Return a requirement with its values sorted, and no more than there may be."""
+    return LabelRule(label, operator, tuple(sorted(values)[:MAX_VALUES]))

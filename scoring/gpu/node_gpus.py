@@ -1,0 +1,391 @@
+"""GPUs of a node, read from its labels: model, memory, whether cut or shared."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from scoring.gpu.models import GIB, GpuTable, Models, default_table, normal_name
+from scoring.quantity import MAX_QUANTITY
+from scoring.resources import Request, is_whole_card
+
+_MIG_PREFIX: Final = "nvidia.com/mig-"
+
+_SHARED: Final = ".shared"
+
+_PROFILE: Final = re.compile(r"(?:(\d{1,2})c\.)?(\d{1,2})g\.(\d{1,4})gb\b", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Between which two sizes the memory of something is.
+
+    Attributes
+    ----------
+    low, high : int
+        Bytes; 0 and the largest quantity where nothing is known.
+    """
+
+    low: int = 0
+    high: int = MAX_QUANTITY
+
+    def shared_by(self, replicas: int) -> "Bounds":
+        """Return what one of so many sharers has; 0 for an unknown number."""
+        if replicas:
+            return Bounds(self.low // replicas, self.high // replicas)
+        return Bounds(0, self.high)
+
+
+ANY_SIZE: Final = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCards:
+    """What is known of the cards of one node, which are all alike.
+
+    Attributes
+    ----------
+    model : str
+        Canonical name; the node's own word for a model or family that is not told
+        apart further; empty if nothing tells.
+    names : frozenset of str
+        Every name, in normal form, that certainly holds.
+    possible_names : frozenset of str
+        Names that may hold: those of models between which the labels do not decide.
+    memory : Bounds
+        Of a whole card, as its nominal size.
+    is_shared : bool
+        Whether one of ``nvidia.com/gpu`` is a share of something.
+    replicas : int
+        How many share it; 0 if unknown, 1 where it is not shared.
+    profile : str
+        The MIG profile that one of ``nvidia.com/gpu`` is; empty for a card.
+    slice_replicas : tuple of (str, int)
+        MIG profile, as in resource names -> how many share one, where more than one.
+    links : str
+        How several cards are linked, by the model; empty if unknown.
+    """
+
+    model: str = ""
+    names: frozenset[str] = frozenset()
+    possible_names: frozenset[str] = frozenset()
+    memory: Bounds = ANY_SIZE
+    is_shared: bool = False
+    replicas: int = 1
+    profile: str = ""
+    slice_replicas: tuple[tuple[str, int], ...] = ()
+    links: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one of ``nvidia.com/gpu`` is a card that nobody else uses."""
+        return not (self.is_shared or self.profile)
+
+    @property
+    def undivided(self) -> Bounds:
+        """Memory of what one of ``nvidia.com/gpu`` is, or is a share of."""
+        return _slice_memory(self.profile) if self.profile else self.memory
+
+    def memory_of(self, resource: str) -> Bounds:
+        """Return the memory of one unit of `resource`: a card, a share or a slice."""
+        if resource.startswith(_MIG_PREFIX):
+            profile = resource.removeprefix(_MIG_PREFIX)
+            is_share = profile.endswith(_SHARED)
+            profile = profile.removesuffix(_SHARED)
+            replicas = dict(self.slice_replicas).get(profile, 0 if is_share else 1)
+            return _slice_memory(profile).shared_by(replicas)
+        if resource.endswith(_SHARED):
+            return self.memory.shared_by(self.replicas if self.is_shared else 0)
+        if not is_whole_card(resource):
+            return self.memory
+        return self.undivided.shared_by(self.replicas)
+
+
+NO_CARDS: Final = NodeCards()
+
+
+def _slice_memory(profile: str) -> Bounds:
+    """Return the memory of a MIG instance by the name of its profile.
+
+    Compute instances, as in ``1c.3g.40gb``, share that of the GPU instance.
+    """
+    found = _PROFILE.match(profile)
+    if found is None:
+        return ANY_SIZE
+    slices = int(found[2])
+    size = int(found[3]) * GIB
+    if found[1] is not None and slices:
+        size = size * min(int(found[1]), slices) // slices
+    return Bounds(size, size)
+
+
+DEFAULT_TYPE_LABELS: Final = (
+    "nvidia.com/gpu.product",
+    "accelerator",
+    "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "eks.amazonaws.com/instance-gpu-name",
+    "kubernetes.azure.com/accelerator",
+    "cloud.tencent.com/tke-accelerator",
+    "aliyun.accelerator/nvidia_name",
+    "alibabacloud.com/gpu-model-series",
+    "baidu/nvidia_name",
+    "amd.com/gpu.product-name",
+    "beta.amd.com/gpu.product-name.*",
+    "gpu.intel.com/product",
+)
+
+DEFAULT_MEMORY_LABELS: Final = (
+    "nvidia.com/gpu.memory",
+    "karpenter.k8s.aws/instance-gpu-memory",
+    "eks.amazonaws.com/instance-gpu-memory",
+    "aliyun.accelerator/nvidia_mem",
+    "amd.com/gpu.vram",
+)
+
+# A card shows a little less than its nominal size: a "16 GB" T4 has 15,360 MiB.
+MIN_MEMORY_PERCENT: Final = 93
+
+_REPLICAS: Final = ".replicas"
+
+_PRODUCT: Final = "nvidia.com/gpu.product"
+
+_COUNT: Final = "nvidia.com/gpu.count"
+
+_NVIDIA_GPU: Final = "nvidia.com/gpu"
+
+_REPLICA_LABELS: Final = (
+    "nvidia.com/gpu.replicas",
+    "cloud.google.com/gke-max-shared-clients-per-gpu",
+)
+
+_SHARING_LABELS: Final = (
+    "nvidia.com/gpu.sharing-strategy",
+    "cloud.google.com/gke-gpu-sharing-strategy",
+)
+
+_NOT_SHARED: Final = frozenset({"", "none"})
+
+_SLICE_LABEL: Final = "cloud.google.com/gke-gpu-partition-size"
+
+_AMD_PARTITION: Final = "amd.com/gpu.compute-memory-partition"
+
+_FIXED_LABELS: Final = frozenset(
+    {_PRODUCT, _COUNT, _SLICE_LABEL, _AMD_PARTITION, *_REPLICA_LABELS, *_SHARING_LABELS}
+)
+
+_MEMORY: Final = re.compile(r"(\d{1,12})(|Mi|MiB|G|GB|Gi|GiB)", re.ASCII)
+
+_COUNT_TEXT: Final = re.compile(r"\d{1,9}", re.ASCII)
+
+_MAX_KNOWN: Final = 8192
+
+
+class CardReader:
+    """Reads what the cards of nodes are; any thread may call it.
+
+    Parameters
+    ----------
+    rules : CardRules, optional
+        Those of the package if not given.
+    """
+
+    def __init__(self, rules: "CardRules | None" = None) -> None:
+        # PERF: nodes come in few kinds, and a heartbeat changes none of their labels
+        self._known: _Known
+        self.use(CardRules(default_table()) if rules is None else rules)
+
+    @property
+    def table(self) -> GpuTable:
+        """The alias table in use."""
+        return self._known.rules.table
+
+    def use(self, rules: "CardRules") -> None:
+        """Read by other rules from now on."""
+        self._known = _Known(rules)
+
+    def knows(self, name: str) -> bool:
+        """Say whether `name` is that of a model or family."""
+        return bool(self.table.find(name))
+
+    def read(self, labels: Mapping[str, str], capacity: Request) -> NodeCards:
+        """Return what is known of the cards of a node with these labels."""
+        known = self._known
+        read = tuple(
+            item
+            for item in labels.items()
+            if item[0] in known.keys or item[0].startswith(known.prefixes)
+        )
+        offered = dict(capacity).get(_NVIDIA_GPU, 0)
+        key = (*read, offered)
+        cards = known.cards.get(key)
+        if cards is None:
+            if len(known.cards) >= _MAX_KNOWN:
+                known.cards.clear()
+            cards = known.cards[key] = known.rules.read(dict(read), offered)
+        return cards
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CardRules:
+    """By what the cards of nodes are told.
+
+    Attributes
+    ----------
+    table : GpuTable
+    type_labels : tuple of str
+        Labels that name the model; the first that does so counts. With a final ``*``,
+        the name is what stands in its place.
+    memory_labels : tuple of str
+        Labels with the memory of one card, in MiB unless they say another unit.
+    """
+
+    table: GpuTable
+    type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
+    memory_labels: tuple[str, ...] = DEFAULT_MEMORY_LABELS
+
+    def read(self, labels: Mapping[str, str], offered: int) -> NodeCards:
+        """Return what the labels say; `offered` is the count of ``nvidia.com/gpu``."""
+        label, stated = self.stated_model(labels)
+        product, profile, is_marked = without_marks(stated)
+        profile = profile or labels.get(_SLICE_LABEL, "")
+        replicas = _replicas(labels, is_marked=is_marked)
+        memory = ANY_SIZE if profile else self._stated_memory(labels)
+        cards = NodeCards(
+            is_shared=replicas != 1,
+            replicas=replicas,
+            profile=profile,
+            slice_replicas=_slice_replicas(labels),
+        )
+        if _is_mixed(labels, offered, replicas):
+            return cards
+        if not product:
+            return replace(cards, memory=memory)
+        return self.identify(cards, product, self.table.find(product, label), memory)
+
+    def identify(
+        self, cards: NodeCards, product: str, models: Models, memory: Bounds
+    ) -> NodeCards:
+        """Return the `cards`, of which the labels say `product` and `memory`."""
+        if not models:
+            names = frozenset({normal_name(product)})
+            return replace(cards, model=product, names=names, memory=memory)
+        fitting = frozenset(
+            name
+            for name in models
+            if memory.high * MIN_MEMORY_PERCENT // 100
+            <= self.table.models[name].memory
+            <= memory.high
+        )
+        if memory != ANY_SIZE and fitting:
+            models = fitting
+        found = [self.table.models[name] for name in sorted(models)]
+        names, possible = self.table.names_around(models)
+        cards = replace(cards, names=names, possible_names=possible)
+        if len(found) == 1:
+            only = found[0]
+            nominal = Bounds(only.memory, only.memory)
+            return replace(cards, model=only.name, memory=nominal, links=only.links)
+        if memory == ANY_SIZE or fitting:
+            sizes = [model.memory for model in found]
+            memory = Bounds(min(sizes), max(sizes))
+        return replace(cards, model=product, memory=memory)
+
+    def names_model(self, stated: str) -> bool:
+        """Say whether the value of a type label is more than that there is a GPU."""
+        normal = normal_name(stated)
+        return bool(normal) and normal not in self.table.no_model
+
+    def stated_model(self, labels: Mapping[str, str]) -> tuple[str, str]:
+        """Return the first label that names a model, and the name; else nothing."""
+        for label in self.type_labels:
+            if label.endswith("*"):
+                prefix = label[:-1]
+                found = [key[len(prefix) :] for key in labels if key.startswith(prefix)]
+                if len(found) > 1:  # several models on one node
+                    return "", ""
+                name = found[0] if found else ""
+            else:
+                name = labels.get(label, "")
+            if self.names_model(name):
+                return label, name
+        return "", ""
+
+    def _stated_memory(self, labels: Mapping[str, str]) -> Bounds:
+        """Return the largest nominal size that the first memory label stands for."""
+        for label in self.memory_labels:
+            found = _MEMORY.fullmatch(labels.get(label, ""))
+            if found is not None and int(found[1]):
+                unit = GIB if found[2].startswith("G") else GIB // 1024
+                size = min(
+                    int(found[1]) * unit * 100 // MIN_MEMORY_PERCENT, MAX_QUANTITY
+                )
+                return Bounds(size, size)
+        return ANY_SIZE
+
+
+class _Known:
+    """What has been read by one set of rules.
+
+    Attributes
+    ----------
+    keys, prefixes
+        Of the labels that are read.
+    cards : dict
+        Those labels, and how many cards there are -> what that says.
+    """
+
+    def __init__(self, rules: CardRules) -> None:
+        self.rules = rules
+        self.keys = _FIXED_LABELS.union(rules.type_labels, rules.memory_labels)
+        starred = (key[:-1] for key in rules.type_labels if key.endswith("*"))
+        self.prefixes = (_MIG_PREFIX, *starred)
+        self.cards: dict[tuple[object, ...], NodeCards] = {}
+
+
+def without_marks(product: str) -> tuple[str, str, bool]:
+    """Return the plain product name, its MIG profile, and whether it is shared."""
+    plain = product.removesuffix("-SHARED")
+    plain, mark, profile = plain.partition("-MIG-")
+    return plain, profile if mark else "", product.endswith("-SHARED")
+
+
+def _replicas(labels: Mapping[str, str], *, is_marked: bool) -> int:
+    """Return how many share a card: 1 for nobody, 0 for nobody knows how many.
+
+    A label that says 0 stands for a card that MIG has cut up.
+    """
+    counts = [_number(labels.get(label, "")) for label in _REPLICA_LABELS]
+    replicas = max(counts)
+    if replicas > 1:
+        return replicas
+    is_partition = not labels.get(_AMD_PARTITION, "SPX").upper().startswith("SPX")
+    is_shared = any(labels.get(key, "") not in _NOT_SHARED for key in _SHARING_LABELS)
+    return 0 if is_marked or is_shared or is_partition else 1
+
+
+def _is_mixed(labels: Mapping[str, str], offered: int, replicas: int) -> bool:
+    """Say whether the product label speaks for some of the node's cards only.
+
+    It has one value, that of the last model written, where a node has two. Its count
+    is of cards, or of slices where each card is one (MIG strategy ``single``).
+    """
+    counted = _number(labels.get(_COUNT, ""))
+    return 0 < counted * replicas < offered  # an unknown number of sharers is 0
+
+
+def _slice_replicas(labels: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Return the MIG profiles whose instances are shared, and by how many."""
+    found = []
+    for key, value in labels.items():
+        if key.startswith(_MIG_PREFIX) and key.endswith(_REPLICAS):
+            profile = key.removeprefix(_MIG_PREFIX).removesuffix(_REPLICAS)
+            if _number(value) > 1:
+                found.append((profile, _number(value)))
+    return tuple(sorted(found))
+
+
+def _number(text: str) -> int:
+    """Return a whole number from a label, 0 where it holds none."""
+    return int(text) if _COUNT_TEXT.fullmatch(text) else 0

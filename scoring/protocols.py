@@ -1,0 +1,188 @@
+"""Protocols of nodes and pods as scoring reads them, whoever decodes them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from scoring.gpu.node_gpus import NodeCards
+from scoring.gpu.requirements import Demand
+from scoring.resources import Request
+
+
+@dataclass(frozen=True, slots=True)
+class LimitMaxima:
+    """What the LimitRanges of a namespace allow at most.
+
+    Attributes
+    ----------
+    container, pod : tuple of (str, int)
+        Of each container, and of all containers of a pod together.
+    """
+
+    container: Request = ()
+    pod: Request = ()
+
+
+class ResourceMaps(Protocol):
+    """``resources`` of a container or a pod; values as decoded."""
+
+    @property
+    def requests(self) -> Mapping[str, Any] | None: ...
+    @property
+    def limits(self) -> Mapping[str, Any] | None: ...
+
+
+class ContainerSpec(Protocol):
+    """A container, as far as its request matters."""
+
+    @property
+    def resources(self) -> ResourceMaps | None: ...
+    @property
+    def restart_policy(self) -> str | None: ...
+
+
+class PodSpec(Protocol):
+    """A pod's ``spec``, as far as its request matters."""
+
+    @property
+    def containers(self) -> Sequence[ContainerSpec] | None: ...
+    @property
+    def init_containers(self) -> Sequence[ContainerSpec] | None: ...
+    @property
+    def overhead(self) -> Mapping[str, Any] | None: ...
+    @property
+    def resources(self) -> ResourceMaps | None: ...
+
+
+class Toleration(Protocol):
+    """One entry of ``spec.tolerations``."""
+
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def operator(self) -> str | None: ...
+    @property
+    def value(self) -> str | None: ...
+    @property
+    def effect(self) -> str | None: ...
+
+
+class Taint(Protocol):
+    """One entry of a node's ``spec.taints``."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> str | None: ...
+    @property
+    def effect(self) -> str: ...
+
+
+class NodeFacts(Protocol):
+    """What is known of one node beside its amounts."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def taints(self) -> tuple[Taint, ...]: ...
+    @property
+    def is_ready(self) -> bool: ...
+    @property
+    def is_cordoned(self) -> bool: ...
+    @property
+    def cards(self) -> NodeCards: ...
+
+
+class SelectorRequirement(Protocol):
+    """One requirement of a node selector term, on a label or a field."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def operator(self) -> str: ...
+    @property
+    def values(self) -> tuple[str, ...] | None: ...
+
+
+class SelectorTerm(Protocol):
+    """Requirements that must all hold."""
+
+    @property
+    def expressions(self) -> tuple[SelectorRequirement, ...] | None: ...
+    @property
+    def fields(self) -> tuple[SelectorRequirement, ...] | None: ...
+
+
+class Constraints(Protocol):
+    """Which nodes a pod may go to, by its own words."""
+
+    @property
+    def node_name(self) -> str: ...
+    @property
+    def node_selector(self) -> Mapping[str, str]: ...
+    @property
+    def affinity_terms(self) -> tuple[SelectorTerm, ...] | None: ...
+    @property
+    def tolerations(self) -> tuple[Toleration, ...]: ...
+
+
+class PendingPod(Protocol):
+    """A pod that has no node yet and asks for a managed resource."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def created(self) -> float: ...
+    @property
+    def request(self) -> Request: ...
+    @property
+    def is_gated(self) -> bool: ...
+    @property
+    def unschedulable_since(self) -> float | None: ...
+    @property
+    def constraints(self) -> Constraints: ...
+    @property
+    def demand(self) -> Demand: ...
+
+
+class Arrival(Protocol):
+    """A pod with a managed resource, as it was first seen.
+
+    ``sequence`` numbers the arrivals of one ledger from 1.
+    """
+
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def generate_name(self) -> str: ...
+    @property
+    def owner_uid(self) -> str: ...
+    @property
+    def request(self) -> Request: ...
+    @property
+    def constraints(self) -> Constraints: ...
+
+
+class Share(Protocol):
+    """What one bound pod holds, and where."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def node_name(self) -> str: ...
+    @property
+    def request(self) -> Request: ...
+    @property
+    def demand(self) -> Demand: ...

@@ -1,0 +1,223 @@
+"""One pure function per score term, each returning float64 of shape (C,) in 0..100."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from scoring.candidates import Ask, Candidates
+from scoring.gpu.models import GpuTable, normal_name
+from scoring.gpu.suitability import choice_of
+from scoring.snapshot import Float64Array, Int64Array
+
+MAX_NODE_SCORE: Final = 100.0
+
+COMPATIBLE_SCORE: Final = 70.0
+
+LAST_CHOICE_SCORE: Final = 70.0
+
+NOTHING_ASKED_SCORE: Final = 50.0
+
+NEUTRAL_SCORE: Final = 50.0
+
+UNLINKED_SCORE: Final = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOptions:
+    """What an operator may set of the terms.
+
+    Attributes
+    ----------
+    target_low, target_high : float
+        Allocation ratio from and to which a node scores 100.
+    compatible_types : mapping
+        asked ``accelerator`` value -> values that are accepted for it
+    compatible_names : mapping
+        The same for GPU types; see the function `compatible_names`.
+    strategy : str
+        A key of `STRATEGIES`.
+    """
+
+    target_low: float
+    target_high: float
+    compatible_types: Mapping[str, frozenset[str]]
+    strategy: str = "target"
+    compatible_names: Mapping[str, frozenset[str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+
+def target(u: Float64Array, options: ScoreOptions) -> Float64Array:
+    """Score an allocation ratio by how near it is to the wanted one.
+
+    ``u * 100 / low`` below `target_low`, 100 up to `target_high`, then
+    ``(1 - u) * 100 / (1 - high)``; 0 < `target_low` <= `target_high` < 1. Order and
+    rounding of the operations are those of the classic score; 1 - high is written 0.2
+    there, hence the division rounded to a decimal.
+    """
+    low, high = options.target_low, options.target_high
+    rising = u * 100.0 / low
+    falling = (1.0 - u) * 100.0 / max(round(1.0 - high, 12), 1e-12)
+    return np.where(u < low, rising, np.where(u <= high, MAX_NODE_SCORE, falling))
+
+
+def binpack(u: Float64Array, _options: ScoreOptions) -> Float64Array:
+    """Score an allocation ratio: the fuller, the better."""
+    return u * MAX_NODE_SCORE
+
+
+def spread(u: Float64Array, _options: ScoreOptions) -> Float64Array:
+    """Score an allocation ratio: the emptier, the better."""
+    return (1.0 - u) * MAX_NODE_SCORE
+
+
+# strategy, as in the settings -> allocation ratio in 0..1 to 0..100
+STRATEGIES: Final[
+    Mapping[str, Callable[[Float64Array, ScoreOptions], Float64Array]]
+] = {"target": target, "binpack": binpack, "spread": spread}
+
+
+def utilization(
+    candidates: Candidates, ask: Ask, options: ScoreOptions
+) -> Float64Array:
+    """Score nodes by the requested part of the pod's own GPU resource.
+
+    Parameters
+    ----------
+    candidates : Candidates, C nodes
+    ask : Ask
+    options : ScoreOptions
+
+    Returns
+    -------
+    float64 array, shape (C,)
+        What `options.strategy` gives for that part before placement, at most 1; 0 for
+        a node without the resource, 50 where only a DeviceClass carries it and no
+        amounts are known.
+    """
+    count = len(candidates.known)
+    row = next(
+        (i for i, (name, _) in enumerate(ask.request) if name == ask.primary), -1
+    )
+    if row < 0:
+        return np.zeros(count)
+    total = candidates.allocatable[row]
+    u = np.minimum(candidates.requested[row] / np.maximum(total, 1), 1.0)
+    scores = STRATEGIES[options.strategy](u, options)
+    scores[total == 0] = 0.0
+    scores[candidates.claimed[row]] = NEUTRAL_SCORE
+    return scores
+
+
+def type_match(candidates: Candidates, ask: Ask, options: ScoreOptions) -> Float64Array:
+    """Score nodes by the GPU type that the pod asks for.
+
+    Returns
+    -------
+    float64 array, shape (C,)
+        50 where nothing is asked. From 100 for the first to 70 for the last of the
+        types that the pod's list accepts, evenly, and 100 for the only one; 70 for a
+        type that the table of compatible types accepts in place of one of them; 0
+        otherwise, and for a node that does not name its type. Without a list, the same
+        for ``nodeSelector.accelerator``, else for what the pod prefers.
+    """
+    demand = ask.demand
+    if not demand.types and ask.accelerator is not None:
+        return _accelerator_match(candidates, ask.accelerator, options)
+    names = demand.types or demand.preferred
+    if not names:
+        return np.full(len(candidates.known), NOTHING_ASKED_SCORE)
+    step = (MAX_NODE_SCORE - LAST_CHOICE_SCORE) / max(len(names) - 1, 1)
+    compatible = _compatible_with(names, options)
+    score_of_kind = np.array(
+        [
+            MAX_NODE_SCORE - step * choice
+            if choice < len(names)
+            else COMPATIBLE_SCORE
+            if compatible & cards.names
+            else 0.0
+            for cards in candidates.card_kinds
+            for choice in (choice_of(cards, names),)
+        ]
+    )
+    return score_of_kind[candidates.card_codes]
+
+
+def compatible_names(
+    table: GpuTable, compatible_types: Mapping[str, Iterable[str]]
+) -> Mapping[str, frozenset[str]]:
+    """Return the table of compatible types by every name of the asked type.
+
+    Names are in normal form.
+    """
+    return MappingProxyType(
+        {
+            name: frozenset(map(normal_name, accepted))
+            for asked, accepted in compatible_types.items()
+            for name in table.synonyms(asked)
+        }
+    )
+
+
+def _compatible_with(names: tuple[str, ...], options: ScoreOptions) -> frozenset[str]:
+    """Return the normal forms of the types that are accepted in place of `names`."""
+    nothing = frozenset[str]()
+    return nothing.union(
+        *(options.compatible_names.get(normal_name(n), nothing) for n in names)
+    )
+
+
+def _accelerator_match(
+    candidates: Candidates, accelerator: str, options: ScoreOptions
+) -> Float64Array:
+    """Score nodes by their ``accelerator`` label."""
+    accepted = options.compatible_types.get(accelerator, frozenset())
+    score_of_code = np.array(
+        [0.0]  # entry 0 stands for nodes without the label
+        + [
+            MAX_NODE_SCORE
+            if name == accelerator
+            else COMPATIBLE_SCORE
+            if name in accepted
+            else 0.0
+            for name in candidates.type_names[1:]
+        ]
+    )
+    return score_of_code[candidates.type_codes]
+
+
+def type_tiers(candidates: Candidates, ask: Ask) -> Int64Array:
+    """Return which of the accepted types each candidate has.
+
+    Returns
+    -------
+    int64 array, shape (C,)
+        0 for the first in the pod's list, 1 for the second, and so on; their number
+        for any other type; 0 everywhere for a pod without a list.
+    """
+    tier_of_kind = np.array(
+        [choice_of(cards, ask.demand.types) for cards in candidates.card_kinds],
+        dtype=np.int64,
+    )
+    return tier_of_kind[candidates.card_codes]
+
+
+def labelled_topology(
+    candidates: Candidates,
+    ask: Ask,
+    _options: ScoreOptions,
+) -> Float64Array:
+    """Score nodes by whether several GPUs of one pod are joined.
+
+    Returns
+    -------
+    float64 array, shape (C,)
+        100 for a pod of at most one whole card and on nodes that say NVLink, else 50.
+        Slices and shares have no links that a pod could use.
+    """
+    if ask.cards <= 1:
+        return np.full(len(candidates.known), MAX_NODE_SCORE)
+    return np.where(candidates.linked, MAX_NODE_SCORE, UNLINKED_SCORE)

@@ -1,0 +1,167 @@
+"""Metrics of the cache and of the listeners that are read when they are scraped."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import prometheus_client
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cluster.ledger.writer import NotSyncedError, SnapshotSource
+from service.certificates.files import ServedCertificate
+from service.http.middleware import Slots
+
+
+class CacheCollector(Collector):
+    """Reads the cache when it is scraped, so that nobody need keep gauges fresh.
+
+    Parameters
+    ----------
+    source : SnapshotSource
+    ages : callable
+        Returns seconds since the last contact, by kind of object.
+    counts : callable
+        Returns the number of objects held, by kind.
+    """
+
+    def __init__(
+        self,
+        source: SnapshotSource,
+        ages: Callable[[], Mapping[str, float]],
+        counts: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self._source = source
+        self._ages = ages
+        self._counts = counts
+
+    def collect(self) -> list[Metric]:
+        """Return the gauges of this moment."""
+        generation = failing = unreadable = 0
+        with contextlib.suppress(NotSyncedError):
+            snapshot = self._source.current()
+            generation = snapshot.generation
+            failing = int(np.count_nonzero(snapshot.failing))
+            unreadable = sum(not pod.demand.is_readable for pod in snapshot.pending)
+        families: list[Metric] = [
+            _gauge(
+                "gpu_extender_cache_synced", "1 once all is counted.", generation > 0
+            ),
+            _gauge(
+                "gpu_extender_cache_snapshot_generation",
+                "Number of the newest snapshot; 0 before the first.",
+                generation,
+            ),
+            _gauge(
+                "gpu_extender_failing_nodes",
+                "Nodes that score 0 because pods of several owners failed on them.",
+                failing,
+            ),
+            _gauge(
+                "gpu_extender_unreadable_pending_pods",
+                "Pending pods with an annotation on GPU types that cannot be read.",
+                unreadable,
+            ),
+        ]
+        objects = GaugeMetricFamily(
+            "gpu_extender_cache_objects", "Objects held.", labels=["kind"]
+        )
+        for kind, count in self._counts().items():
+            objects.add_metric([kind], count)
+        ages = GaugeMetricFamily(
+            "gpu_extender_cache_snapshot_age_seconds",
+            "Time since the last contact with the source of these objects.",
+            labels=["kind"],
+        )
+        for kind, age in self._ages().items():
+            ages.add_metric([kind], age)
+        return [*families, objects, ages]
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    family = GaugeMetricFamily(name, text)
+    family.add_metric([], value)
+    return family
+
+
+class WatchMetrics:
+    """Counts what happens to lists and watches; reflectors' threads call it."""
+
+    def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
+        self._lists = prometheus_client.Counter(
+            "gpu_extender_cache_lists",
+            "Complete lists handed to the ledger.",
+            ["kind"],
+            registry=registry,
+        )
+        self._events = prometheus_client.Counter(
+            "gpu_extender_cache_watch_events",
+            "Watch events received.",
+            ["kind", "type"],
+            registry=registry,
+        )
+        self._faults = prometheus_client.Counter(
+            "gpu_extender_cache_decode_faults",
+            "Objects of which at least a part did not decode.",
+            ["kind"],
+            registry=registry,
+        )
+        self._restarts = prometheus_client.Counter(
+            "gpu_extender_cache_watch_restarts",
+            "Lists and watches that ended and were taken up again.",
+            ["kind", "reason"],
+            registry=registry,
+        )
+
+    def listed(self, kind: str, count: int) -> None:
+        """Note that a complete list of so many objects was handed on."""
+        del count  # the gauge of objects says it
+        self._lists.labels(kind).inc()
+
+    def events(self, kind: str, event_type: str, count: int) -> None:
+        """Note events of one type."""
+        self._events.labels(kind, event_type).inc(count)
+
+    def decode_fault(self, kind: str) -> None:
+        """Note an object of which at least a part did not decode."""
+        self._faults.labels(kind).inc()
+
+    def watch_restarted(self, kind: str, reason: str) -> None:
+        """Note that a list or watch ended, and why; it is taken up again."""
+        self._restarts.labels(kind, reason).inc()
+
+
+class FaceCollector(Collector):
+    """Reads what the faces do, and until when the certificate is valid.
+
+    Parameters
+    ----------
+    slots : mapping
+        face -> its slots
+    certificate : ServedCertificate or None
+    """
+
+    def __init__(
+        self, slots: Mapping[str, Slots], certificate: ServedCertificate | None
+    ) -> None:
+        self._slots = slots
+        self._certificate = certificate
+
+    def collect(self) -> list[Metric]:
+        """Return the gauges of this moment."""
+        in_flight = GaugeMetricFamily(
+            "gpu_extender_requests_in_flight",
+            "Requests that are being worked on.",
+            labels=["face"],
+        )
+        for face, slots in self._slots.items():
+            in_flight.add_metric([face], slots.count)
+        expiry = GaugeMetricFamily(
+            "gpu_extender_certificate_expiry_timestamp_seconds",
+            "When the certificate in use expires, in seconds since 1970.",
+        )
+        if self._certificate is not None:
+            ends_seconds = self._certificate.ends_seconds
+            if ends_seconds is not None:
+                expiry.add_metric([], ends_seconds)
+        return [in_flight, expiry]

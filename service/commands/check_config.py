@@ -1,0 +1,79 @@
+"""``gpu-extender check-config``: all faults of a configuration, then of its files."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from cluster.decode.gpu_requirements import DemandReader
+from cluster.dump import load_dump
+from injector.rules.conflicts import RuleContext
+from injector.rules.file import load_rules
+from injector.warnings.gpu_types import list_unknown_types
+from scoring.gpu.node_gpus import CardReader
+from service.certificates.files import check_pair, make_context
+from service.runtime import build_records
+from service.settings.settings import Settings, SettingsError, read_settings
+from service.sources import connect_to
+from service.webhook import build_rule_context
+
+
+def find_faults(config: Path) -> list[str]:
+    """Return a message for each faulty file; empty if there is none.
+
+    A faulty configuration hides the files that it names.
+    """
+    try:
+        settings = read_settings(config)
+    except SettingsError as error:
+        return [str(error)]
+    messages = []
+    for check in _checks(settings, config.resolve().parent):
+        try:
+            check()
+        except (ValueError, OSError) as error:
+            messages.append(str(error))
+    return messages
+
+
+def find_warnings(config: Path) -> list[str]:
+    """Return what is no fault of a configuration without faults, and still looks wrong.
+
+    Parameters
+    ----------
+    config : Path
+        One in which `find_faults` finds none.
+    """
+    settings = read_settings(config)
+    rules_file = settings.injection.rules_file
+    if rules_file is None:
+        return []
+    rules = load_rules(config.resolve().parent / rules_file, _rule_context(settings))
+    cards = CardReader(settings.gpu_types.rules())
+    return list_unknown_types(rules, DemandReader(settings.demands(), cards))
+
+
+def _rule_context(settings: Settings) -> RuleContext:
+    return build_rule_context(settings.injection, settings.fallback, settings.demands())
+
+
+def _checks(settings: Settings, folder: Path) -> list[Callable[[], object]]:
+    """Return what reads each file that the settings name."""
+    checks: list[Callable[[], object]] = []
+    if settings.cluster.source == "kubernetes":
+        checks.append(partial(connect_to, settings.cluster, folder))
+    files = [folder / name for name in settings.cluster.files]
+    if files:
+        checks.append(partial(load_dump, files, build_records(settings)))
+    injection, webhook = settings.injection, settings.webhook
+    if injection.rules_file is not None:
+        path = folder / injection.rules_file
+        checks.append(partial(load_rules, path, _rule_context(settings)))
+    client_ca = None
+    if webhook.client_ca_file is not None:
+        client_ca = folder / webhook.client_ca_file
+    if webhook.certificate_file is not None and webhook.key_file is not None:
+        pair = (folder / webhook.certificate_file, folder / webhook.key_file)
+        checks.append(partial(check_pair, *pair, client_ca))
+    elif client_ca is not None:
+        checks.append(partial(make_context, client_ca))
+    return checks

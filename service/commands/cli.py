@@ -1,0 +1,322 @@
+"""Entry point and options. The environment is read here only."""
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from service.commands.check_config import find_faults, find_warnings
+from service.commands.explain import ExplainOptions, explain_pods
+from service.commands.inject import InjectOptions, inject_pods
+from service.commands.scheduler_config import (
+    SchedulerOptions,
+    build_scheduler_config,
+    managed_resources,
+    render_scheduler_config,
+    timeout_for,
+    weight_for,
+)
+from service.http.middleware import (
+    FILTER_PATH,
+    MUTATE_PATH,
+    PREEMPT_PATH,
+    PRIORITIZE_PATH,
+)
+from service.logs import configure_logs
+from service.runtime import Runtime, build_ledger, build_records
+from service.settings.settings import SettingsError, read_settings
+from service.sources import read_once
+
+CALLS = (
+    ("filter", FILTER_PATH),
+    ("prioritize", PRIORITIZE_PATH),
+    ("preempt", PREEMPT_PATH),
+    ("mutate", MUTATE_PATH),
+)
+
+PAGES = (
+    "/healthz",
+    "/readyz",
+    "/readyz/extender",
+    "/livez/extender",
+    "/metrics",
+    "/cluster",
+)
+
+# A pod of the demo cluster that is pending.
+EXPLAIN = "/explain?namespace=research&pod=huge-0"
+
+
+def example_calls(base: str, folder: Path) -> str:
+    """Return what ``serve --examples`` prints.
+
+    Parameters
+    ----------
+    base : str
+        Scheme, address and port of the service.
+    folder : Path
+        Where the bodies of `CALLS` lie, such as ``filter.json``.
+    """
+    lines = [f"gpu-extender serves on {base}", ""]
+    lines += [f"  {base}{page}" for page in PAGES]
+    lines += ["", "Try, from another terminal in this folder:", ""]
+    lines += [
+        f"  curl -s -d @{folder / name}.json {base}{path}" for name, path in CALLS
+    ]
+    lines.append(f"  curl -s '{base}{EXPLAIN}'")
+    return "\n".join(lines) + "\n\nCtrl-C stops it.\n"
+
+
+EXIT_FAULTY_INPUT = 2
+
+EXIT_CANNOT_SERVE = 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(
+        prog="gpu-extender",
+        description="kube-scheduler extender and admission webhook for GPU pods",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="run the service")
+    serve.add_argument("--config", type=Path, required=True, help="configuration file")
+    serve.add_argument(
+        "--examples",
+        action="store_true",
+        help="print addresses and calls to try once it serves",
+    )
+    scheduler = commands.add_parser(
+        "scheduler-config", help="print a KubeSchedulerConfiguration for the cluster"
+    )
+    scheduler.add_argument(
+        "--config", type=Path, required=True, help="configuration file"
+    )
+    scheduler.add_argument(
+        "--scheduler-name",
+        default="default-scheduler",
+        help="name of the profile (default: %(default)s)",
+    )
+    scheduler.add_argument(
+        "--url-prefix",
+        help="where kube-scheduler reaches the verbs (default: server.host and port)",
+    )
+    scheduler.add_argument(
+        "--scheduler-kubeconfig",
+        help="path of kube-scheduler's own kubeconfig, such as"
+        " /etc/kubernetes/scheduler.conf; needed unless it runs as a pod with a"
+        " service account, since --config switches its option --kubeconfig off",
+    )
+    check = commands.add_parser(
+        "check-config", help="print all faults of a configuration file"
+    )
+    check.add_argument("config", type=Path, help="configuration file")
+    _add_explain(commands)
+    _add_inject(commands)
+    return parser
+
+
+def _add_explain(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+) -> None:
+    """Add the subcommand that explains pods."""
+    explain = commands.add_parser(
+        "explain",
+        help="print why a pod would go where, or nowhere",
+        description="Verdict and score of each node for the pods of a manifest. Ends"
+        " with 0 if every pod fits a node, 1 if one does not, 2 for faulty input.",
+    )
+    explain.add_argument(
+        "-f",
+        "--filename",
+        type=Path,
+        action="append",
+        required=True,
+        help="pods, or what has a template of pods, as YAML or JSON; - reads stdin",
+    )
+    source = explain.add_mutually_exclusive_group()
+    source.add_argument(
+        "--cluster",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="dumps as kubectl get nodes,pods -A -o yaml (or json) prints them",
+    )
+    source.add_argument(
+        "--kubeconfig", type=Path, help="reads the cluster from its API server"
+    )
+    explain.add_argument(
+        "--config",
+        type=Path,
+        help="configuration file (default: all settings at their defaults)",
+    )
+    explain.add_argument(
+        "-o", "--output", choices=["table", "json"], default="table", help="form"
+    )
+
+
+def _add_inject(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+) -> None:
+    """Add the subcommand that tries rules on pods."""
+    inject = commands.add_parser(
+        "inject",
+        help="print pods as the webhook would change them",
+        description="Reviews the pods of a manifest as the webhook would. Ends with 0"
+        " if every pod is admitted, 1 if one is refused, 2 for faulty input.",
+    )
+    inject.add_argument(
+        "-f",
+        "--filename",
+        type=Path,
+        action="append",
+        required=True,
+        help="pods, or what has a template of pods, as YAML or JSON; - reads stdin",
+    )
+    inject.add_argument(
+        "--rules",
+        type=Path,
+        help="rule file (default: injection.rulesFile of the configuration)",
+    )
+    inject.add_argument(
+        "--cluster",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="dumps as kubectl get nodes,pods -A -o yaml (or json) prints them; without"
+        " a cluster nothing falls back",
+    )
+    inject.add_argument(
+        "--config",
+        type=Path,
+        help="configuration file (default: all settings at their defaults)",
+    )
+    inject.add_argument(
+        "-n", "--namespace", default="", help="of pods that name none (default)"
+    )
+    inject.add_argument(
+        "-o",
+        "--output",
+        choices=["yaml", "json", "patch"],
+        default="yaml",
+        help="form; patch is the JSON patch, one line for each pod",
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return the exit status."""
+    options = build_parser().parse_args(argv)
+    if options.command == "serve":
+        return serve(options.config, with_examples=options.examples)
+    if options.command == "scheduler-config":
+        return print_scheduler_config(
+            options.config,
+            SchedulerOptions(
+                options.scheduler_name,
+                options.url_prefix or "",
+                options.scheduler_kubeconfig,
+            ),
+        )
+    if options.command == "explain":
+        return explain_pods(
+            ExplainOptions(
+                options.filename,
+                options.cluster,
+                options.kubeconfig,
+                options.config,
+                options.output,
+            )
+        )
+    if options.command == "inject":
+        return inject_pods(
+            InjectOptions(
+                options.filename,
+                options.rules,
+                options.cluster,
+                options.config,
+                options.namespace,
+                options.output,
+            )
+        )
+    return check_config(options.config)
+
+
+def check_config(config: Path) -> int:
+    """Print all faults of a configuration file and of the files it names."""
+    messages = find_faults(config)
+    if messages:
+        sys.stderr.write("\n".join(messages) + "\n")
+        return EXIT_FAULTY_INPUT
+    for warning in find_warnings(config):
+        sys.stderr.write(f"Warning: {warning}\n")
+    sys.stdout.write(f"{config.name}: no faults\n")
+    return 0
+
+
+def print_scheduler_config(config: Path, options: SchedulerOptions) -> int:
+    """Print a KubeSchedulerConfiguration that fits the cluster.
+
+    Without a prefix in the options, kube-scheduler is to call where we listen.
+    """
+    try:
+        settings = read_settings(config)
+        configure_logs(settings.logging.level)
+        snapshot = read_once(
+            settings.cluster,
+            config.resolve().parent,
+            build_records(settings),
+            build_ledger(settings),
+        )
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAULTY_INPUT
+    chained = (name for chain in settings.fallback.chains for name in chain)
+    resources = managed_resources(snapshot, settings.scope(), chained)
+    prefix = options.url_prefix or f"{settings.server.url()}/scheduler"
+    filled = replace(
+        options,
+        url_prefix=prefix,
+        weight=weight_for(settings.scoring.max_score),
+        timeout_seconds=timeout_for(settings.extender.deadline_milliseconds),
+    )
+    sys.stdout.write(render_scheduler_config(build_scheduler_config(resources, filled)))
+    return 0
+
+
+def serve(config: Path, *, with_examples: bool) -> int:
+    """Run the service until SIGTERM or SIGINT; a second signal ends the drain."""
+    try:
+        settings = read_settings(config)
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAULTY_INPUT
+    configure_logs(settings.logging.level)
+    stop, hurry = threading.Event(), threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set() or number == signal.SIGINT:
+            hurry.set()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    try:
+        runtime = Runtime(config, settings)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAULTY_INPUT
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CANNOT_SERVE
+    runtime.start()
+    if with_examples:
+        base = settings.server.url(runtime.server.port)
+        sys.stdout.write(example_calls(base, config.parent / "examples"))
+        sys.stdout.flush()
+    stop.wait()
+    runtime.drain(hurry)
+    return 0

@@ -1,0 +1,306 @@
+"""``gpu-extender inject``: pods as the webhook would change them, without a cluster."""
+
+import base64
+import json
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import jsonpatch
+import msgspec
+import yaml
+
+from cluster.decode.faults import Fault
+from cluster.ledger.writer import SnapshotCell
+from extender.explain.pod import pod_in
+from extender.wire.filter import WireError
+from injector.admission import Admission
+from injector.fallback.choice import FallbackOutcome
+from injector.resources.containers import LIMITS, REQUESTS
+from injector.review import ReviewError, decode_review, encode_answer, read_pod
+from injector.rules.fields import NAMESPACE
+from injector.rules.rules import Outcome, Reason
+from service.commands.inputs import (
+    attempt,
+    folder_of,
+    read_cluster,
+    read_manifests,
+    read_or_default,
+    with_dumps,
+    write_quietly,
+)
+from service.logs import configure_logs
+from service.settings.settings import Settings
+from service.webhook import Webhook
+
+CREATE: Final = "CREATE"
+
+_CONTAINERS: Final = ("containers", "initContainers")
+
+
+def as_json(tree: Any) -> Any:
+    """Return a tree as it is after a passage through JSON.
+
+    What YAML shares by an anchor is a value of its own in each place then, and keys are
+    text. Raises `ValueError` or `RecursionError` if JSON cannot say it.
+    """
+    return json.loads(json.dumps(tree, allow_nan=False))
+
+
+def fill_requests(pod: dict[str, Any]) -> None:
+    """Set each request that only a limit stands for, in place.
+
+    Admission comes after defaulting, ``SetDefaults_Pod`` in
+    ``pkg/apis/core/v1/defaults.go``: with ``existing: keep``, a request that equals a
+    limit is one that was set. `pod` must be one that `read_pod` takes.
+    """
+    for container in _containers(pod):
+        resources: dict[str, Any] = container.get("resources") or {}
+        limits = resources.get(LIMITS)
+        if limits:
+            requests = resources.get(REQUESTS) or {}
+            resources[REQUESTS] = {
+                **requests,
+                **{name: limits[name] for name in limits if name not in requests},
+            }
+
+
+def build_review(pod: Mapping[str, Any], namespace: str, uid: str) -> bytes:
+    """Return the AdmissionReview of a pod that is about to be created."""
+    metadata = pod.get("metadata") or {}
+    request = {
+        "uid": uid,
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": metadata.get("name") or "",
+        "namespace": namespace,
+        "operation": CREATE,
+        "dryRun": False,
+        "object": pod,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return json.dumps({**review, "request": request}).encode()
+
+
+def _containers(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield regular and init containers."""
+    spec = pod.get("spec") or {}
+    for key in _CONTAINERS:
+        yield from spec.get(key) or ()
+
+
+EXIT_REFUSED: Final = 1
+
+EXIT_FAULTY_INPUT: Final = 2
+
+DEFAULT_NAMESPACE: Final = "default"
+
+_OBJECT: Final = "request.object"
+
+
+@dataclass(frozen=True, slots=True)
+class InjectOptions:
+    """What the command line says.
+
+    Attributes
+    ----------
+    pods : sequence of Path
+        Manifests; ``-`` for the standard input.
+    rules : Path or None
+        Rule file; else the one that the configuration names.
+    dumps : sequence of Path
+        Where the cluster is read from; else a cluster from files that the
+        configuration names. Without either, nothing falls back.
+    config : Path or None
+        Without it, all settings have their defaults.
+    namespace : str
+        Of pods that name none; empty for ``default``.
+    output : str
+        ``yaml``, ``json`` or ``patch``.
+    """
+
+    pods: Sequence[Path]
+    rules: Path | None = None
+    dumps: Sequence[Path] = ()
+    config: Path | None = None
+    namespace: str = ""
+    output: str = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A pod as the API server would send it for review."""
+
+    pod: dict[str, Any]
+    namespace: str
+
+    @property
+    def label(self) -> str:
+        """Namespace and name, or what the name will begin with."""
+        metadata = self.pod.get("metadata") or {}
+        name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
+        return f"{self.namespace}/{name}"
+
+
+@dataclass(slots=True)
+class Notes:
+    """Keeps what an admission tells its observer about one pod."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def observe_admission(self, outcome: Outcome, reason: Reason) -> None:
+        """Note what became of the pod."""
+        # What skips the rules may well have changed the pod: fallback, node affinity.
+        what = "no injection" if outcome is Outcome.SKIPPED else outcome.value
+        self.lines.append(f"{what} ({reason.value})")
+
+    def observe_fallback(self, outcome: str) -> None:
+        """Note what the fallback did, if it was asked."""
+        if outcome != FallbackOutcome.NOT_ASKED:
+            self.lines.append(f"fallback {outcome}")
+
+    def take(self) -> str:
+        """Return what was noted since the last call."""
+        said = ", ".join(self.lines)
+        self.lines.clear()
+        return said
+
+
+def inject_pods(options: InjectOptions) -> int:
+    """Print each pod as it would be admitted; return the exit status."""
+    messages: list[str] = []
+    settings = attempt(partial(read_or_default, options.config), messages)
+    settings = _with_files(settings or Settings(), options)
+    configure_logs(settings.logging.level)
+    cell, notes = SnapshotCell(), Notes()
+    if settings.cluster.source == "file":
+        snapshot = attempt(partial(read_cluster, settings, options.config), messages)
+        if snapshot is not None:
+            cell.publish(snapshot)
+    webhook = Webhook(cell, settings, notes, folder_of(options.config))
+    if webhook.rules_path is None and not settings.fallback.chains:
+        wanted = "--rules, injection.rulesFile or fallback.chains"
+        messages.append(f"rules: wanted {wanted}, got none")
+    attempt(webhook.load_rules, messages)
+    read = partial(read_submission, namespace=options.namespace)
+    pods = attempt(partial(read_manifests, options.pods, read), messages)
+    if messages or pods is None:
+        sys.stderr.write("\n".join(messages) + "\n")
+        return EXIT_FAULTY_INPUT
+    reviewed = [review_pod(webhook.resource.admission, item, notes) for item in pods]
+    write_quietly(_rendered([item for item in reviewed if item], options.output))
+    return 0 if all(reviewed) else EXIT_REFUSED
+
+
+def _with_files(settings: Settings, options: InjectOptions) -> Settings:
+    """Return the settings with the files that the command line names."""
+    if options.dumps:
+        settings = with_dumps(settings, options.dumps)
+    if options.rules is None:
+        return settings
+    rules = {"rules_file": str(options.rules.resolve())}
+    injection = settings.injection.model_copy(update=rules)
+    return settings.model_copy(update={"injection": injection})
+
+
+def read_submission(tree: Any, namespace: str) -> Submission:
+    """Return the pod of one object of a manifest; raise `WireError`.
+
+    A pod from a template is named as its controller would begin to name it.
+    """
+    found, prefix, _ = pod_in(tree)
+    try:
+        pod: dict[str, Any] = as_json(found)
+        if prefix:
+            pod = _as_controller(pod)
+        view = read_pod(pod)
+    except ReviewError as error:
+        raise WireError(
+            [
+                Fault(_path_in_manifest(fault.path, prefix), fault.message)
+                for fault in error.faults
+            ]
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise WireError([Fault(prefix.rstrip(".") or "object", str(error))]) from error
+    own = view.metadata.namespace
+    if namespace and own and own != namespace:
+        message = f"wanted {namespace!r}, as the command line has it, got {own!r}"
+        raise WireError([Fault("metadata.namespace", message)])
+    chosen = own or namespace or DEFAULT_NAMESPACE
+    if not NAMESPACE.fullmatch(chosen):
+        message = f"wanted the name of a namespace, got {chosen!r}"
+        raise WireError([Fault("metadata.namespace", message)])
+    fill_requests(pod)
+    return Submission(pod, chosen)
+
+
+def _path_in_manifest(path: str, prefix: str) -> str:
+    """Return the path of a fault of a review as the author of a manifest knows it."""
+    return prefix + path.removeprefix(_OBJECT).removeprefix(".") or "object"
+
+
+def _as_controller(template: dict[str, Any]) -> dict[str, Any]:
+    """Return the pod that a controller makes of its template."""
+    metadata = template.get("metadata")
+    if isinstance(metadata, dict):
+        name = metadata.pop("name", "")
+        metadata = {"generateName": f"{name}-", **metadata}
+    return {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A pod that was admitted.
+
+    Attributes
+    ----------
+    pod : dict
+        As the API server would store it.
+    operations : list of dict
+        The patch that made it so.
+    """
+
+    pod: dict[str, Any]
+    operations: list[dict[str, Any]]
+
+
+def review_pod(
+    admission: Admission, submission: Submission, notes: Notes
+) -> Admitted | None:
+    """Have one pod reviewed and say on stderr what a user would be told.
+
+    None if it is refused.
+    """
+    # One of its own each time, as from the API server: by it pods are told apart that
+    # have yet to be named.
+    uid = str(uuid.uuid4())
+    review = decode_review(build_review(submission.pod, submission.namespace, uid))
+    answer = msgspec.json.decode(encode_answer(review, admission.decide(review)))
+    response, noted = answer["response"], notes.take()
+    for warning in response.get("warnings", ()):
+        sys.stderr.write(f"Warning: pod {submission.label}: {warning}\n")
+    if not response["allowed"]:
+        sys.stderr.write(f"{response['status']['message']}\n")
+        return None
+    sys.stderr.write(f"pod {submission.label}: {noted}\n")
+    operations = json.loads(base64.b64decode(response.get("patch", "")) or "[]")
+    return Admitted(jsonpatch.apply_patch(submission.pod, operations), operations)
+
+
+def _rendered(admitted: Sequence[Admitted], output: str) -> str:
+    """Return the pods as YAML documents or JSON, or one patch on each line."""
+    if output == "patch":
+        return "".join(
+            json.dumps(item.operations, separators=(",", ":")) + "\n"
+            for item in admitted
+        )
+    pods = [item.pod for item in admitted]
+    if output == "yaml":
+        return yaml.safe_dump_all(pods, sort_keys=False, allow_unicode=True)
+    shown: Any = pods[0] if len(pods) == 1 else pods
+    return json.dumps(shown, indent=2, ensure_ascii=False) + "\n" if pods else ""

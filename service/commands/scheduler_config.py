@@ -1,0 +1,121 @@
+"""``gpu-extender scheduler-config``: a KubeSchedulerConfiguration for one cluster."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from scoring.resources import ResourceScope
+from scoring.snapshot import Snapshot
+
+# Priority of the best node times our weight, as far as that can be: 10 times 10 by
+# kube-scheduler's contract.
+FULL_SCORE: Final = 100
+
+MAX_WEIGHT: Final = 10
+
+HEADER: Final = """\
+# What kube-scheduler must know of gpu-extender, written by `gpu-extender
+# scheduler-config` from what the nodes offer. kube-scheduler takes exact names only,
+# and sends us no pod that asks for none of them: write it anew when one appears.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """What the command line and the settings say.
+
+    Attributes
+    ----------
+    scheduler_name : str
+    url_prefix : str
+        Where the verbs are served.
+    kubeconfig : str or None
+        Path of kube-scheduler's kubeconfig; None for a pod with a service account.
+    weight : int
+    timeout_seconds : int
+        When kube-scheduler gives a call up.
+    """
+
+    scheduler_name: str
+    url_prefix: str
+    kubeconfig: str | None = None
+    weight: int = MAX_WEIGHT
+    timeout_seconds: int = 1
+
+
+def weight_for(max_score: int) -> int:
+    """Return the weight with which the best node is worth the same as ever.
+
+    >>> [weight_for(max_score) for max_score in (1, 10, 20, 30, 100)]
+    [10, 10, 5, 3, 1]
+    """
+    return min(MAX_WEIGHT, max(1, FULL_SCORE // max_score))
+
+
+def timeout_for(deadline_milliseconds: int) -> int:
+    """Return the smallest number of whole seconds above our own deadline.
+
+    >>> [timeout_for(deadline) for deadline in (10, 800, 999, 1000, 2500)]
+    [1, 1, 1, 2, 3]
+    """
+    return deadline_milliseconds // 1000 + 1
+
+
+def managed_resources(
+    snapshot: Snapshot, scope: ResourceScope, chained: Iterable[str]
+) -> list[str]:
+    """Return the extended resources whose pods kube-scheduler is to send.
+
+    Those that nodes offer, DeviceClasses carry, pods hold, the settings name exactly,
+    and the fallback chains lead to.
+    """
+    named = {name for name in scope.gpu_resources if not name.endswith("*")}
+    held = (name for share in snapshot.shares.values() for name, _ in share.request)
+    candidates = {*snapshot.resources, *held}
+    return sorted(
+        named | set(chained) | {name for name in candidates if scope.is_managed(name)}
+    )
+
+
+def build_scheduler_config(
+    resources: Iterable[str], options: SchedulerOptions
+) -> dict[str, Any]:
+    """Return the configuration as plain values.
+
+    `ignorable` is false: were it true, a pod would be bound without us while we are
+    away. `ignoredByScheduler` is false: kube-scheduler counts with assumed pods that
+    nobody else can see yet.
+    """
+    # The default of 50 calls a second is what would limit the scheduler.
+    connection: dict[str, Any] = {"qps": 1000, "burst": 2000}
+    if options.kubeconfig is not None:
+        # With --config, kube-scheduler takes no notice of its option --kubeconfig.
+        connection["kubeconfig"] = options.kubeconfig
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": connection,
+        "profiles": [{"schedulerName": options.scheduler_name}],
+        "extenders": [
+            {
+                "urlPrefix": options.url_prefix,
+                "filterVerb": "filter",
+                "prioritizeVerb": "prioritize",
+                "preemptVerb": "preempt",
+                "weight": options.weight,
+                "httpTimeout": f"{options.timeout_seconds}s",
+                "nodeCacheCapable": True,
+                "ignorable": False,
+                "managedResources": [
+                    {"name": name, "ignoredByScheduler": False} for name in resources
+                ],
+            }
+        ],
+    }
+
+
+def render_scheduler_config(config: dict[str, Any]) -> str:
+    """Return the configuration as YAML."""
+    return HEADER + yaml.safe_dump(config, sort_keys=False)

@@ -1,0 +1,157 @@
+"""`create_app`: all routes over their collaborators; it reads nothing itself."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import falcon
+
+from cluster.ledger.writer import NotSyncedError, SnapshotCell
+from extender.explain.http import ExplainResource
+from extender.http import (
+    FilterResource,
+    MalformedHandler,
+    PreemptResource,
+    PrioritizeResource,
+    VerbParts,
+    reject_unsynced,
+)
+from extender.tracking.assumed_pods import Placements
+from extender.tracking.count_mismatches import Disagreements
+from extender.tracking.last_answers import AnsweredCalls
+from extender.verbs.call import VerbOptions
+from extender.verbs.fresh_snapshot import DeadlineError
+from extender.verbs.memo import Memo
+from extender.wire.filter import WireError
+from injector.http import MutateResource, is_under_review, reject_malformed
+from injector.review import ReviewError
+from service.cluster_link import ClusterLink
+from service.http.cluster import ClusterResource
+from service.http.health import (
+    Health,
+    HealthResource,
+    Liveness,
+    ReadinessResource,
+    filter_ourselves,
+)
+from service.http.middleware import (
+    EXPLAIN_PATH,
+    FILTER_PATH,
+    MUTATE_PATH,
+    PREEMPT_PATH,
+    PRIORITIZE_PATH,
+    RequestFrame,
+)
+from service.metrics import Metrics, MetricsResource
+
+logger = logging.getLogger(__name__)
+
+
+class LastHandler:
+    """Falcon's handler of whatever no other one takes: a fault of our own."""
+
+    def __init__(self, webhook: MutateResource) -> None:
+        self._webhook = webhook
+
+    def __call__(
+        self,
+        req: falcon.Request,
+        resp: falcon.Response,
+        error: Exception,
+        params: dict[str, object],
+    ) -> None:
+        """Answer a review with its own UID, anything else with 500, and log it."""
+        if is_under_review(req):
+            self._webhook.answer_fault(req, resp, error, params)
+            return
+        if isinstance(error, DeadlineError):
+            resp.status = falcon.HTTP_504  # with nothing in it: nobody reads it
+            return
+        if isinstance(error, OSError):  # of reading the body: nothing else does I/O
+            raise falcon.HTTPError(
+                falcon.HTTP_408, description="the request's body did not arrive"
+            ) from error
+        logger.error("request failed", exc_info=error)
+        raise falcon.HTTPInternalServerError(
+            description="a fault of gpu-extender"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Collaborators:
+    """What the routes are built over.
+
+    Attributes
+    ----------
+    cell : SnapshotCell
+    options : callable
+        Returns what the settings say of the verbs at this moment.
+    webhook : MutateResource
+    metrics : Metrics
+    health : Health
+    link : ClusterLink or None
+        None for a cluster from files.
+    deadline_seconds : mapping
+        face -> age of a request at which the work on it stops
+    is_stuck : callable
+        Whether every call that the extender may work on has passed its deadline.
+    answered : AnsweredCalls
+    """
+
+    cell: SnapshotCell
+    options: Callable[[], VerbOptions]
+    webhook: MutateResource
+    metrics: Metrics
+    health: Health
+    link: ClusterLink | None = None
+    deadline_seconds: Mapping[str, float] = field(default_factory=dict)
+    is_stuck: Callable[[], bool] = lambda: False
+    answered: AnsweredCalls = field(default_factory=AnsweredCalls)
+
+
+def create_app(
+    parts: Collaborators,
+) -> falcon.App[falcon.Request, falcon.Response]:
+    """Return the WSGI application."""
+    cell, options, metrics = parts.cell, parts.options, parts.metrics
+    webhook, health, link = parts.webhook, parts.health, parts.link
+    app = falcon.App()
+    app.add_middleware(RequestFrame(metrics, health, parts.deadline_seconds))
+    app.add_error_handler(Exception, LastHandler(webhook))
+    app.add_error_handler(WireError, MalformedHandler(parts.answered))
+    app.add_error_handler(ReviewError, reject_malformed)
+    app.add_error_handler(NotSyncedError, reject_unsynced)
+    verbs = VerbParts(
+        cell,
+        options,
+        metrics,
+        Memo(cell),
+        Disagreements((lambda _reason: None) if link is None else link.relist),
+        parts.answered,
+        freshness=None if link is None else link.freshness,
+        listener=None if link is None else link.waker,
+        # The same question about a cluster from files has the same answer.
+        placements=Placements(is_counting=False) if link is None else link.placements,
+    )
+    app.add_route(FILTER_PATH, FilterResource(verbs))
+    app.add_route(PRIORITIZE_PATH, PrioritizeResource(verbs))
+    app.add_route(PREEMPT_PATH, PreemptResource(cell, options, metrics))
+    app.add_route(MUTATE_PATH, webhook)
+    app.add_route("/healthz", HealthResource())
+    app.add_route("/readyz", ReadinessResource(health.obstacles))
+    app.add_route("/readyz/extender", ReadinessResource(health.extender_obstacles))
+    liveness = Liveness(
+        cell, lambda: filter_ourselves(cell.current(), options()), parts.is_stuck
+    )
+    app.add_route("/livez/extender", ReadinessResource(liveness.obstacles))
+    app.add_route("/metrics", MetricsResource(metrics))
+    app.add_route("/cluster", ClusterResource(cell))
+    explain = ExplainResource(
+        cell,
+        options,
+        parts.answered,
+        verbs.placements.under_way,
+        health.age_seconds,
+    )
+    app.add_route(EXPLAIN_PATH, explain)
+    return app

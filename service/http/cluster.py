@@ -1,0 +1,85 @@
+"""``GET /cluster``: the cache as JSON."""
+
+from typing import Any, Final
+
+import falcon
+import msgspec
+
+from cluster.ledger.writer import SnapshotSource
+from extender.explain.http import refuse_unknown_parameters, unknown_node
+from scoring.snapshot import Snapshot
+
+DEFAULT_LIMIT: Final = 500
+
+MAX_LIMIT: Final = 5000
+
+
+class ClusterResource:
+    """``GET /cluster``: nodes with their amounts, in pages.
+
+    Query parameters: ``limit``, ``continue`` (the last name of the page before),
+    ``name`` (one node), ``resource`` (nodes that offer it).
+    """
+
+    def __init__(self, source: SnapshotSource) -> None:
+        self._source = source
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer with one page."""
+        refuse_unknown_parameters(req, ("limit", "continue", "name", "resource"))
+        snapshot = self._source.current()
+        name = req.get_param("name")
+        if name is not None and name not in snapshot.nodes.column_of:
+            raise unknown_node(name)
+        limit = req.get_param_as_int(
+            "limit", min_value=1, max_value=MAX_LIMIT, default=DEFAULT_LIMIT
+        )
+        after = req.get_param("continue", default="")
+        chosen = sorted(_choose(snapshot, name, req.get_param("resource")))
+        rest = [(name, column) for name, column in chosen if name > after]
+        page = rest[:limit]
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(
+            {
+                "generation": snapshot.generation,
+                "nodeCount": len(snapshot.nodes.names),
+                "pendingPods": len(snapshot.pending),
+                "nodes": [describe_node(snapshot, column) for _, column in page],
+                "continue": page[-1][0] if len(rest) > len(page) else None,
+            }
+        )
+
+
+def _choose(
+    snapshot: Snapshot, name: str | None, resource: str | None
+) -> list[tuple[str, int]]:
+    """Return name and column of each node that the query is about."""
+    row = None if resource is None else snapshot.row_of(resource)
+    if resource is not None and row is None:
+        return []
+    return [
+        (node, column)
+        for node, column in snapshot.nodes.column_of.items()
+        if (name is None or node == name)
+        and (row is None or snapshot.offered[row, column])
+    ]
+
+
+def describe_node(snapshot: Snapshot, column: int) -> dict[str, Any]:
+    """Return one node as plain values; amounts in base units."""
+    amounts = {}
+    for row, resource in enumerate(snapshot.resources):
+        allocatable = int(snapshot.allocatable[row, column])
+        requested = int(snapshot.requested[row, column])
+        if snapshot.offered[row, column] or requested:
+            amounts[resource] = {
+                "allocatable": allocatable,
+                "requested": requested,
+                "free": max(allocatable - requested, 0),
+            }
+    return {
+        "name": snapshot.nodes.names[column],
+        "schedulable": bool(snapshot.schedulable[column]),
+        "gpusReady": not snapshot.faulted[column],
+        "resources": amounts,
+    }

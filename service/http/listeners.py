@@ -1,0 +1,79 @@
+"""`Listeners`: both listeners of one application, behind one gate."""
+
+import resource
+import threading
+from typing import Final
+
+from service.certificates.files import ServedCertificate
+from service.http.health import Health
+from service.http.https import HttpsServer, OnlyPaths
+from service.http.middleware import MUTATE_PATH, SPARE_THREADS, Gate
+from service.http.plain import HttpServer
+from service.settings.settings import Settings
+
+MAX_OPEN_FILES: Final = 65_536
+
+# The rest is for whoever may use the loopback address.
+HTTPS_PATHS: Final = frozenset({MUTATE_PATH, "/healthz", "/readyz", "/metrics"})
+
+
+def allow_connections() -> None:
+    """Let the process open as many files as it may: 1024 is the usual beginning.
+
+    Each connection is one, and two listeners may have two thousand.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else hard
+    wanted = min(wanted, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class Listeners:
+    """What the process listens on.
+
+    The constructor binds the ports, and raises `ListenError` if it cannot.
+
+    Parameters
+    ----------
+    gate : Gate
+        Before the application.
+    settings : Settings
+    certificate : ServedCertificate or None
+        Without one there is no HTTPS.
+    health : Health
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        settings: Settings,
+        certificate: ServedCertificate | None,
+        health: Health,
+    ) -> None:
+        webhook = gate.slots["webhook"].limit
+        # One thread for each request that the gate lets through, and some for what it
+        # does not count: nothing waits where nobody sees it.
+        threads = gate.slots["extender"].limit + webhook + SPARE_THREADS
+        self.http = HttpServer(gate, settings.server, health, threads)
+        self.https: HttpsServer | None = None
+        if certificate is not None:
+            self.https = HttpsServer(
+                OnlyPaths(gate, HTTPS_PATHS),
+                settings.webhook,
+                certificate,
+                lambda: health.is_draining,
+                webhook + SPARE_THREADS,
+            )
+
+    def start(self) -> None:
+        """Serve."""
+        if self.https is not None:
+            self.https.start()
+        self.http.start()
+
+    def drain(self, interrupted: threading.Event) -> None:
+        """Let all calls finish, then stop; see `HttpServer.drain`."""
+        self.http.drain(interrupted)
+        if self.https is not None:
+            self.https.stop()

@@ -1,0 +1,233 @@
+"""waitress on a thread of its own, its dispatcher, and an end that fails no call."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import waitress.server
+import waitress.wasyncore
+from waitress.task import ThreadedTaskDispatcher
+
+from service.http.health import Health
+from service.http.waitress_channel import WithoutConnection, WsgiApp, closing_channel
+from service.settings.process import ServerSettings
+
+
+class IdleStack:
+    """Stands in for a `threading.Condition`; wakes who began to wait last.
+
+    Parameters
+    ----------
+    lock : threading.Lock
+        Held by whoever calls.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._waiting: list[threading.Lock] = []
+
+    def wait(self) -> None:
+        """Release the lock until somebody calls `notify`, then take it again."""
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiting.append(waiter)
+        self._lock.release()
+        try:
+            waiter.acquire()
+        finally:
+            self._lock.acquire()
+
+    def notify(self) -> None:
+        """Wake the one that began to wait last, if there is one."""
+        if self._waiting:
+            self._waiting.pop().release()
+
+    def notify_all(self) -> None:
+        """Wake all."""
+        while self._waiting:
+            self.notify()
+
+
+class LastIdleFirst(ThreadedTaskDispatcher):  # type: ignore[misc]  # untyped library
+    """A thread pool that leaves as many threads asleep as it can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue_cv = IdleStack(self.lock)
+
+
+logger = logging.getLogger(__name__)
+
+MEBIBYTE: Final = 2**20
+
+MAX_BODY_BYTES: Final = 64 * MEBIBYTE
+
+# One read takes what the kernel has: the defaults cost a third of a large call.
+RECV_BYTES: Final = 262_144
+
+POLL_SECONDS: Final = 1.0
+
+# What was sent before a listening socket closed has arrived by then.
+QUIET_SECONDS: Final = 0.1
+
+
+class ListenError(OSError):
+    """An address that cannot be listened on."""
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: {reason}")
+
+
+class InFlight:
+    """WSGI middleware that counts the requests being worked on."""
+
+    def __init__(self, app: WsgiApp) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """How many requests are being worked on."""
+        return self._count
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Pass one request on."""
+        with self._lock:
+            self._count += 1
+        try:
+            return self._app(environ, start_response)
+        finally:
+            with self._lock:
+                self._count -= 1
+
+
+def waitress_options(settings: ServerSettings, threads: int = 8) -> dict[str, Any]:
+    """Return how waitress listens, reads and buffers."""
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        "threads": threads,
+        "connection_limit": settings.connection_limit,
+        "channel_timeout": settings.idle_timeout_seconds,
+        "max_request_body_size": MAX_BODY_BYTES,
+        "recv_bytes": RECV_BYTES,
+        # Above every body: nothing is written to a temporary file.
+        "inbuf_overflow": MAX_BODY_BYTES + MEBIBYTE,
+        "outbuf_overflow": 2 * MAX_BODY_BYTES,
+        "outbuf_high_watermark": 2 * MAX_BODY_BYTES,
+        "asyncore_use_poll": True,
+        "ident": None,
+        "clear_untrusted_proxy_headers": True,
+    }
+
+
+class HttpServer:
+    """One plain-HTTP listener, on each address that its host name has.
+
+    The constructor binds the port, and raises `ListenError` if it cannot.
+    """
+
+    def __init__(
+        self, app: WsgiApp, settings: ServerSettings, health: Health, threads: int = 8
+    ) -> None:
+        self._settings = settings
+        self._health = health
+        self._in_flight = InFlight(WithoutConnection(app))
+        self._map: dict[int, Any] = {}
+        dispatcher = LastIdleFirst()
+        try:
+            self._server = waitress.server.create_server(
+                self._in_flight,
+                map=self._map,
+                _dispatcher=dispatcher,
+                **waitress_options(settings, threads),
+            )
+        except ValueError as error:  # waitress found no such host
+            raise ListenError(settings.host, settings.port, "no such host") from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ListenError(settings.host, settings.port, reason) from error
+        dispatcher.set_thread_count(threads)
+        self._listeners = tuple(
+            item
+            for item in self._map.values()
+            if isinstance(item, waitress.server.BaseWSGIServer)
+        )
+        for listener in self._listeners:
+            listener.channel_class = closing_channel(lambda: health.is_draining)
+        self._refusing = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._listeners[0].effective_port)
+
+    def start(self) -> None:
+        """Start serving."""
+        self._thread.start()
+        self._health.serve()
+
+    def _run(self) -> None:
+        is_listening = True
+        while not self._stopped.is_set():
+            waitress.wasyncore.loop(
+                timeout=POLL_SECONDS, use_poll=True, map=self._map, count=1
+            )
+            if is_listening and self._refusing.is_set():
+                self._close_listeners()
+                is_listening = False
+
+    def _close_listeners(self) -> None:
+        """Take what waits to be accepted, then refuse connections."""
+        for listener in self._listeners:
+            held = -1
+            while len(listener.active_channels) > held:
+                held = len(listener.active_channels)
+                listener.handle_accept()
+            listener.del_channel(self._map)
+            listener.socket.close()
+
+    def drain(self, interrupted: threading.Event) -> None:
+        """Turn readiness off, serve on for a while, let calls finish, stop.
+
+        `interrupted` cuts the serving-on short.
+        """
+        self._health.drain()
+        logger.info("draining started")
+        interrupted.wait(self._settings.drain_seconds)
+        deadline = time.monotonic() + self._settings.stop_seconds
+        self._refusing.set()
+        self._wake()
+        quiet_since = time.monotonic()
+        while (now := time.monotonic()) < min(deadline, quiet_since + QUIET_SECONDS):
+            time.sleep(0.01)
+            if not self._is_idle():
+                quiet_since = now
+        is_idle = self._is_idle()
+        self.stop()
+        logger.info("server stopped", extra={"fields": {"idle": is_idle}})
+
+    def _is_idle(self) -> bool:
+        """Say whether no call is being received, worked on or answered."""
+        return self._in_flight.count == 0 and not any(
+            channel.requests or channel.total_outbufs_len or channel.request
+            for listener in self._listeners
+            for channel in list(listener.active_channels.values())
+        )
+
+    def _wake(self) -> None:
+        """Make the server's thread look at what has changed."""
+        self._listeners[0].pull_trigger()
+
+    def stop(self) -> None:
+        """Stop at once."""
+        self._stopped.set()
+        self._wake()
+        self._thread.join()
+        self._server.task_dispatcher.shutdown()
+        waitress.wasyncore.close_all(self._map)

@@ -1,0 +1,165 @@
+"""What our connections do beyond waitress's own: arrival, limits, ends, errors."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
+
+import waitress.channel
+import waitress.parser
+import waitress.task
+
+WsgiApp: TypeAlias = Callable[..., Iterable[bytes]]
+
+# Set by the servers in the WSGI environment: when the first byte of a request came,
+# on the monotonic clock.
+ARRIVED_KEY: Final = "gpu_extender.arrived"
+
+# From the first byte of a request to its last. Waiting costs no worker, only one of
+# `connectionLimit` connections.
+RECEIVE_SECONDS: Final = 30.0
+
+
+def encode_error(status: str) -> bytes:
+    """Return the short JSON body of an error, as Falcon writes it."""
+    return json.dumps({"title": status}).encode()
+
+
+class WithoutConnection:
+    """WSGI middleware that keeps the ``Connection`` header of an answer back.
+
+    PEP 3333 leaves that header to the server, and waitress answers 500 to an
+    application that sets it; other servers need it from the application.
+    """
+
+    def __init__(self, app: WsgiApp) -> None:
+        self._app = app
+
+    def __call__(
+        self, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        """Pass one request on."""
+
+        def answer(
+            status: str, headers: list[tuple[str, str]], *error: Any
+        ) -> Callable[[bytes], object]:
+            kept = [pair for pair in headers if pair[0].lower() != "connection"]
+            write: Callable[[bytes], object] = start_response(status, kept, *error)
+            return write
+
+        return self._app(environ, answer)
+
+
+class DatedParser(waitress.parser.HTTPRequestParser):  # type: ignore[misc]  # untyped
+    """One request, with the time of its first byte."""
+
+    def __init__(self, adjustments: Any) -> None:
+        super().__init__(adjustments)
+        self.arrived = time.monotonic()
+
+    def received(self, data: bytes) -> int:
+        """Take in some bytes; return how many belong to this request.
+
+        A client that waits for ``100 Continue`` is told so only where a body is wanted
+        of it. waitress also tells it where none will come, or the head is refused
+        already, and then waits for that body with the answer.
+        """
+        consumed = int(super().received(data))
+        if self.completed:
+            self.expect_continue = False
+        return consumed
+
+
+class JsonErrorTask(waitress.task.ErrorTask):  # type: ignore[misc]  # untyped library
+    """The answer to a request that waitress itself refuses."""
+
+    def execute(self) -> None:
+        """Send the status with a short JSON body, and close."""
+        error = self.request.error
+        self.status = f"{error.code} {error.reason}"
+        body = encode_error(self.status)
+        self.response_headers.append(("Content-Type", "application/json"))
+        self.set_close_on_finish()
+        self.content_length = len(body)
+        self.write(body)
+
+
+class ClosingTask(waitress.task.WSGITask):  # type: ignore[misc]  # untyped library
+    """One request."""
+
+    def get_environment(self) -> dict[str, Any]:
+        """Return the WSGI environment, with the time of the request's arrival."""
+        environ: dict[str, Any] = super().get_environment()
+        environ[ARRIVED_KEY] = self.request.arrived
+        return environ
+
+    def build_response_header(self) -> bytes:
+        """Return the answer's head."""
+        if self.channel.is_closing():
+            self.set_close_on_finish()
+        head: bytes = super().build_response_header()
+        return head
+
+    def write(self, data: bytes) -> None:
+        """Send a part of the answer, the first one together with the head.
+
+        PERF: waitress sends the head on its own, which costs us and the client a
+        system call more; bench/http.py
+        """
+        if self.wrote_header or not data:
+            super().write(data)
+            return
+        self.channel.hold()
+        try:
+            super().write(data)
+        finally:
+            self.channel.release()
+
+
+class ClosingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # untyped
+    """One connection."""
+
+    task_class = ClosingTask
+    error_task_class = JsonErrorTask
+    parser_class = DatedParser
+
+    _held: list[bytes] | None = None
+
+    @staticmethod
+    def is_closing() -> bool:
+        """Say whether the connection ends with the answer under way."""
+        return False
+
+    def hold(self) -> None:
+        """Keep what is written until `release`."""
+        self._held = []
+
+    def release(self) -> None:
+        """Send what was kept, as one."""
+        held, self._held = self._held or [], None
+        self.write_soon(b"".join(held))
+
+    def write_soon(self, data: Any) -> int:
+        """Send some data, now or as soon as the client reads."""
+        if self._held is None:
+            return int(super().write_soon(data))
+        self._held.append(data)
+        return len(data)
+
+    def readable(self) -> bool:
+        """Say whether to wait for more; give up on a request that trickles in.
+
+        The server's loop asks at least once a second.
+        """
+        request = self.request
+        if request is not None and time.monotonic() - request.arrived > RECEIVE_SECONDS:
+            self.will_close = True
+        return bool(super().readable())
+
+
+def closing_channel(is_closing: Callable[[], bool]) -> type[ClosingChannel]:
+    """Return a channel class that ends each connection while `is_closing`.
+
+    The answer under way says ``Connection: close``, and is sent whole first.
+    """
+    return type("Channel", (ClosingChannel,), {"is_closing": staticmethod(is_closing)})

@@ -1,0 +1,4 @@
+"""Frozen models of the configuration file, and all its faults at once.
+
+Neither listeners nor commands are imported here.
+"""

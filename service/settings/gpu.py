@@ -1,0 +1,129 @@
+"""Settings of GPU types: how nodes name them, and how pods ask for them."""
+
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import pydantic
+
+from scoring.gpu.models import GpuModel, extended_table
+from scoring.gpu.node_gpus import DEFAULT_MEMORY_LABELS, DEFAULT_TYPE_LABELS, CardRules
+from scoring.gpu.requirements import DemandAnnotations, is_askable
+from scoring.quantity import QuantityError, parse_quantity
+from service.settings.names import AnnotationKey, LabelKey
+from service.settings.process import NonEmpty, SettingsModel
+
+# An exact label, or the beginning of one and a final asterisk.
+LabelPattern = Annotated[str, pydantic.Field(pattern=r"^[^*\s]+\*?$")]
+
+
+def _askable(name: str) -> str:
+    """Return a name that an annotation can ask for; raise `ValueError` for another."""
+    if not is_askable(name):
+        raise ValueError(
+            "wanted a name that a pod can ask for: letters, digits, blanks and"
+            f" ._+()/- after a first letter or digit, got {name!r}"
+        )
+    return name
+
+
+GpuName = Annotated[NonEmpty, pydantic.AfterValidator(_askable)]
+
+
+class GpuModelSettings(SettingsModel):
+    """A GPU model that the package does not know."""
+
+    memory: NonEmpty = pydantic.Field(
+        description="Nominal size of one card, such as `48Gi`."
+    )
+    names: tuple[GpuName, ...] = pydantic.Field(
+        default=(), description="Its names in labels, beside its own."
+    )
+    families: tuple[GpuName, ...] = pydantic.Field(
+        default=(), description="Wider names that take it in, known ones or new ones."
+    )
+
+    @pydantic.field_validator("memory")
+    @classmethod
+    def _quantity(cls, memory: str) -> str:
+        try:
+            amount = parse_quantity(memory)
+        except QuantityError as error:
+            raise ValueError(str(error)) from error
+        if not amount:
+            raise ValueError(f"wanted an amount of memory above 0, got {memory!r}")
+        return memory
+
+    def model(self, name: str) -> GpuModel:
+        """Return the model of that name."""
+        return GpuModel(
+            name, parse_quantity(self.memory), families=self.families, names=self.names
+        )
+
+
+class GpuTypeSettings(SettingsModel):
+    """How nodes name their GPU models."""
+
+    type_labels: tuple[LabelPattern, ...] = pydantic.Field(
+        default=DEFAULT_TYPE_LABELS,
+        description="Labels that name a node's model; the first that does so counts."
+        " With a final `*`, the name is what stands in its place.",
+    )
+    memory_labels: tuple[LabelKey, ...] = pydantic.Field(
+        default=DEFAULT_MEMORY_LABELS,
+        description="Labels with the memory of one card, in MiB unless they say another"
+        " unit; read for models that the table does not know.",
+    )
+    aliases: dict[GpuName, tuple[GpuName, ...]] = pydantic.Field(
+        default={},
+        description="Model or family to more names of it. A name stands for one model"
+        " or family only.",
+    )
+    models: dict[GpuName, GpuModelSettings] = pydantic.Field(
+        default={}, description="More models."
+    )
+
+    def rules(self) -> CardRules:
+        """Return by what cards are told; raise `GpuTableError` with every fault."""
+        models = [item.model(name) for name, item in self.models.items()]
+        table = extended_table(models, MappingProxyType(self.aliases))
+        return CardRules(table, self.type_labels, self.memory_labels)
+
+
+class DemandSettings(SettingsModel):
+    """Annotations by which a pod says what it wants of the cards."""
+
+    gpu_type: AnnotationKey = pydantic.Field(
+        default="gpu-extender.io/gpu-type",
+        description="Accepted models or families, the most wanted first; `!` excludes.",
+    )
+    min_gpu_memory: AnnotationKey = pydantic.Field(
+        default="gpu-extender.io/min-gpu-memory",
+        description="Memory that each card, share or slice must have, such as `40Gi`.",
+    )
+    exclusive: AnnotationKey = pydantic.Field(
+        default="gpu-extender.io/exclusive",
+        description="`true`: no other GPU pod on the node.",
+    )
+    linked: AnnotationKey = pydantic.Field(
+        default="gpu-extender.io/linked",
+        description="`required` or `preferred`: several cards are linked. Checked for"
+        " form, but links are not judged yet.",
+    )
+    rule_key: Literal["ignore", "score", "filter"] = pydantic.Field(
+        default="score",
+        description="What `injection.triggerAnnotation` does beside injection, where"
+        " its value names a model or family and the pod has no list of types: nothing,"
+        " score nodes of that type higher, or refuse all others, too.",
+    )
+
+    def annotations(self, sharing: str, rule_key: str) -> DemandAnnotations:
+        """Return all names; those of two annotations are settings elsewhere."""
+        return DemandAnnotations(
+            gpu_type=self.gpu_type,
+            min_memory=self.min_gpu_memory,
+            sharing=sharing,
+            exclusive=self.exclusive,
+            linked=self.linked,
+            rule_key="" if self.rule_key == "ignore" else rule_key,
+            is_rule_key_filter=self.rule_key == "filter",
+        )

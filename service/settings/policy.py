@@ -1,0 +1,214 @@
+"""Settings of what the extender decides: labels, verdicts, scores."""
+
+from types import MappingProxyType
+from typing import Annotated, Final, Literal
+
+import pydantic
+
+from scoring.gpu.models import GpuTable
+from scoring.terms import ScoreOptions, compatible_names
+from service.settings.names import AnnotationKey, LabelKey
+from service.settings.process import SettingsModel
+
+# Fewer leave kube-scheduler's own score plugins too little choice.
+MIN_SHORTLIST: Final = 16
+
+
+class LabelSettings(SettingsModel):
+    """Node labels that the classic score reads."""
+
+    accelerator: LabelKey = pydantic.Field(
+        default="accelerator",
+        description="GPU type of a node, for pods with a nodeSelector on it.",
+    )
+    interconnect: LabelKey = pydantic.Field(
+        default="gpu-interconnect",
+        description="`nvlink` where a node's GPUs are joined.",
+    )
+
+
+class FaultSignalSettings(SettingsModel):
+    """What on a node says that its GPUs are not ready."""
+
+    labels: dict[LabelKey, tuple[str, ...]] = pydantic.Field(
+        default={
+            "nvidia.com/mig.config.state": ("success",),
+            "nvidia.com/gpu-driver-upgrade-state": (
+                "",
+                "upgrade-done",
+                "upgrade-required",
+            ),
+        },
+        description="Label key to the values with which the GPUs can be used.",
+    )
+    product_labels: tuple[LabelKey, ...] = pydantic.Field(
+        default=("nvidia.com/gpu.product",),
+        description="Labels whose value ends in `-MIG-INVALID` for a faulty layout.",
+    )
+    conditions: dict[str, Literal["True", "False", "Unknown"]] = pydantic.Field(
+        default={},
+        description="Node condition type to the status that is a fault, such as"
+        " `AcceleratedHardwareReady: 'False'`.",
+    )
+
+
+class ExtenderSettings(SettingsModel):
+    """How the verbs judge."""
+
+    counts: Literal["trust", "enforce"] | None = pydantic.Field(
+        default=None,
+        description="`enforce` refuses a node whose free GPUs are too few by our own"
+        " count; `trust` leaves that to kube-scheduler, which knows of pods that are"
+        " not bound yet. Default: `enforce` for the source `file`, else `trust`.",
+    )
+    placements_under_way: bool = pydantic.Field(
+        default=True,
+        description="Whether scores count a pod on the node that was just answered as"
+        " the best one, until it is seen there, for 2 s at most. Source `kubernetes`"
+        " only.",
+    )
+    freshness_milliseconds: Annotated[int, pydantic.Field(ge=0, le=200)] = (
+        pydantic.Field(
+            default=20,
+            description="How long a filter call whose answer would be empty, or that"
+            " names an unknown node, waits for the next snapshot; 0 for not at all."
+            " Five calls a second wait, the others do not. Source `kubernetes` only.",
+        )
+    )
+    wake_up: bool = pydantic.Field(
+        default=True,
+        description="Whether a pod that was refused on every offered node is woken when"
+        " some node would take it. Source `kubernetes` only; takes the right to patch"
+        " `pods/status`.",
+    )
+    wake_up_annotation: AnnotationKey = pydantic.Field(
+        default="gpu-extender.io/woken",
+        description="Annotation that is written to wake a pod.",
+    )
+    deadline_milliseconds: Annotated[int, pydantic.Field(ge=10, le=60_000)] = (
+        pydantic.Field(
+            default=800,
+            description="Age of a call at which the work on it stops with 504. Below"
+            " kube-scheduler's `httpTimeout`, after which it has given up.",
+        )
+    )
+
+
+class WeightSettings(SettingsModel):
+    """Weight of each score term, in hundredths."""
+
+    utilization: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=40, description="How near to the wanted allocation ratio the node is."
+    )
+    type_match: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=30, description="Whether the node has the asked GPU type."
+    )
+    topology: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=30, description="Whether several GPUs of one pod are joined."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _some_weight(self) -> "WeightSettings":
+        if not self.utilization + self.type_match + self.topology:
+            raise ValueError("wanted at least one weight above 0, got none")
+        return self
+
+
+class TargetSettings(SettingsModel):
+    """Allocation ratio at which a node scores best."""
+
+    low: Annotated[float, pydantic.Field(gt=0, lt=1)] = pydantic.Field(
+        default=0.6, description="Ratio from which a node scores 100."
+    )
+    high: Annotated[float, pydantic.Field(gt=0, lt=1)] = pydantic.Field(
+        default=0.8, description="Ratio up to which a node scores 100."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _in_order(self) -> "TargetSettings":
+        if self.low > self.high:
+            raise ValueError(f"wanted low <= high, got {self.low} > {self.high}")
+        return self
+
+
+class ScoringSettings(SettingsModel):
+    """How feasible nodes are ranked."""
+
+    profile: Literal["classic"] = pydantic.Field(
+        default="classic", description="A tested way to combine the terms."
+    )
+    weights: WeightSettings = pydantic.Field(
+        default=WeightSettings(), description="Weight of each term, in hundredths."
+    )
+    target_utilization: TargetSettings = pydantic.Field(
+        default=TargetSettings(),
+        description="Part of a node's GPUs in use at which it scores 100.",
+    )
+    normalize: Literal["minMax", "absolute", "rank"] = pydantic.Field(
+        default="minMax",
+        description="How totals become priorities. `minMax` stretches the candidates'"
+        " totals over the whole range; `absolute` maps the range that totals can have,"
+        " so that small differences stay small; `rank` gives the best node `maxScore`"
+        " alone, and the others their place.",
+    )
+    type_order: Literal["strict", "weighted"] = pydantic.Field(
+        default="strict",
+        description="How the order of a pod's list of GPU types counts: `strict` gives"
+        " each node of an earlier type a higher priority than all of a later one, as"
+        " far as `maxScore` has room; `weighted` leaves it to the weight of"
+        " `typeMatch`.",
+    )
+    strategy: Literal["target", "binpack", "spread"] = pydantic.Field(
+        default="target",
+        description="Which nodes the utilization term prefers: those near"
+        " `targetUtilization`, the fullest ones, or the emptiest ones. `binpack` fills"
+        " best with `normalize: rank`: among equals, kube-scheduler draws lots.",
+    )
+    shortlist: Annotated[int, pydantic.Field(ge=0, le=10_000)] = pydantic.Field(
+        default=0,
+        description="How many feasible nodes filter answers at most; 0 for all. With"
+        " 32, kube-scheduler scores and sends 32 nodes instead of hundreds, and its own"
+        " score plugins choose among those 32. 1 decides alone: preferred affinity and"
+        " spreading are ignored. Otherwise 16 or more. Not with `normalize: minMax`,"
+        " and not with another filter extender behind this one.",
+    )
+    max_score: Annotated[int, pydantic.Field(ge=1, le=100)] = pydantic.Field(
+        default=10,
+        description="Priority of the best node. kube-scheduler's contract says 10; it"
+        " does not check, and multiplies a higher one into its own scores.",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _shortlist(self) -> "ScoringSettings":
+        if 1 < self.shortlist < MIN_SHORTLIST:
+            raise ValueError(
+                f"shortlist: wanted 0, 1, or {MIN_SHORTLIST} or more,"
+                f" got {self.shortlist}"
+            )
+        if self.shortlist and self.normalize == "minMax":
+            raise ValueError(
+                "shortlist: wanted normalize rank or absolute with it, got minMax,"
+                " which would stretch the differences among the best to the full range"
+            )
+        return self
+
+    compatible_types: dict[str, tuple[str, ...]] = pydantic.Field(
+        default={
+            "nvidia-tesla-v100": ("nvidia-tesla-a100",),
+            "nvidia-tesla-a100": ("nvidia-tesla-v100",),
+            "nvidia-tesla-t4": ("nvidia-rtx-3080", "nvidia-rtx-3090"),
+        },
+        description="Asked GPU type to the types that score 70 for it. The filter"
+        " takes the asked type alone.",
+    )
+
+    def options(self, table: GpuTable) -> ScoreOptions:
+        """Return what the terms read of them; `table` knows names of GPU types."""
+        types = self.compatible_types
+        return ScoreOptions(
+            self.target_utilization.low,
+            self.target_utilization.high,
+            MappingProxyType({k: frozenset(v) for k, v in types.items()}),
+            self.strategy,
+            compatible_names(table, types),
+        )

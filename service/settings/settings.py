@@ -1,0 +1,231 @@
+"""Settings: the whole configuration file, every fault at once with its path."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pydantic
+import yaml
+
+from injector.fallback.chains import find_chain_faults
+from scoring.gpu.models import GpuTableError
+from scoring.gpu.requirements import DemandAnnotations
+from scoring.quantity import shorten
+from scoring.resources import ResourceScope
+from service.settings.gpu import DemandSettings, GpuTypeSettings
+from service.settings.policy import (
+    ExtenderSettings,
+    FaultSignalSettings,
+    LabelSettings,
+    ScoringSettings,
+)
+from service.settings.process import (
+    ClusterSettings,
+    LoggingSettings,
+    NonEmpty,
+    ResourcePattern,
+    ServerSettings,
+    SettingsModel,
+    WebhookSettings,
+)
+from service.settings.webhook import FallbackSettings, InjectionSettings
+
+_TRIGGER: Final = "injection.triggerAnnotation"
+
+_GPU_TYPE: Final = "demandAnnotations.gpuType"
+
+# Those that are written come first.
+_PATHS: Final = (
+    "fallback.annotations.record",
+    "fallback.annotations.mark",
+    "extender.wakeUpAnnotation",
+    "fallback.annotations.optOut",
+    "fallback.annotations.sharing",
+    _TRIGGER,
+    _GPU_TYPE,
+    "demandAnnotations.minGpuMemory",
+    "demandAnnotations.exclusive",
+    "demandAnnotations.linked",
+)
+
+# A rule's key may be the name of a model.
+_MAY_BE_ONE: Final = frozenset({_TRIGGER, _GPU_TYPE})
+
+
+def find_name_clashes(tree: Any, defaults: Any) -> Iterator[str]:
+    """Yield a fault for each annotation that has the name of another one.
+
+    Parameters
+    ----------
+    tree : Any
+        A configuration file as parsed, sound or not.
+    defaults : Any
+        The same with all defaults.
+    """
+    first: dict[str, str] = {}  # name -> path
+    for path in _PATHS:
+        name = _value(tree, path)
+        if name is None:
+            name = _value(defaults, path)
+        if not isinstance(name, str):
+            continue
+        other = first.setdefault(name, path)
+        if other != path and {path, other} != _MAY_BE_ONE:
+            yield (
+                f"{path}: wanted a name of its own, got {name!r}, which is also {other}"
+            )
+
+
+def _value(tree: Any, path: str) -> Any:
+    """Return what stands at `path`, None if nothing does."""
+    for step in path.split("."):
+        tree = tree.get(step) if isinstance(tree, dict) else None
+    return tree
+
+
+# The last three: dates as keys, anchors that hold themselves, nesting without end.
+_UNREADABLE = (OSError, yaml.YAMLError, TypeError, ValueError, RecursionError)
+
+
+class SettingsError(ValueError):
+    """A configuration file with faults.
+
+    Attributes
+    ----------
+    faults : tuple of str
+        Each with its path and the value received.
+    """
+
+    def __init__(self, path: Path, faults: list[str]) -> None:
+        lines = "".join(f"\n  {fault}" for fault in faults)
+        super().__init__(f"{path.name}: {len(faults)} fault(s){lines}")
+        self.faults = tuple(faults)
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML in which each key of a mapping stands once."""
+
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Any, Any]:
+        """Return a mapping; raise an error at a key that comes again."""
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None,
+                    None,
+                    f"wanted each key once, got {key.value!r} again",
+                    key.start_mark,
+                )
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+        return super().construct_mapping(node, deep)
+
+
+class Settings(SettingsModel):
+    """The configuration file."""
+
+    server: ServerSettings = ServerSettings()
+    webhook: WebhookSettings = WebhookSettings()
+    cluster: ClusterSettings = pydantic.Field(
+        default=ClusterSettings(), description="Where the cluster is read from."
+    )
+    gpu_resources: tuple[ResourcePattern, ...] = pydantic.Field(
+        default=(
+            "nvidia.com/gpu",
+            "nvidia.com/gpu.shared",
+            "nvidia.com/mig-*",
+            "amd.com/gpu",
+        ),
+        description="Resources, exact or with a final `*`, that make a pod a GPU pod.",
+    )
+    managed_prefixes: tuple[NonEmpty, ...] = pydantic.Field(
+        default=("nvidia.com/", "amd.com/"),
+        description="Prefixes of the resources that are counted.",
+    )
+    labels: LabelSettings = LabelSettings()
+    fault_signals: FaultSignalSettings = FaultSignalSettings()
+    gpu_types: GpuTypeSettings = GpuTypeSettings()
+    demand_annotations: DemandSettings = DemandSettings()
+    extender: ExtenderSettings = ExtenderSettings()
+    scoring: ScoringSettings = ScoringSettings()
+    injection: InjectionSettings = InjectionSettings()
+    fallback: FallbackSettings = FallbackSettings()
+    logging: LoggingSettings = LoggingSettings()
+
+    def demands(self) -> DemandAnnotations:
+        """Return by which annotations a pod says what it wants of the cards."""
+        return self.demand_annotations.annotations(
+            self.fallback.annotations.sharing, self.injection.trigger_annotation
+        )
+
+    def scope(self) -> ResourceScope:
+        """Return which resources are looked at."""
+        return ResourceScope(self.gpu_resources, self.managed_prefixes)
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a configuration file; raise `SettingsError` with every fault."""
+    try:
+        tree = yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506  a safe loader
+        text = json.dumps({} if tree is None else tree, default=str)
+    except _UNREADABLE as error:
+        raise SettingsError(path, [" ".join(str(error).split())]) from error
+    try:
+        settings = Settings.model_validate_json(text)
+    except pydantic.ValidationError as error:
+        faults = [_describe(item) for item in error.errors(include_url=False)]
+        chains, scope = _chains_of(tree), _scope_of(tree)
+        faults += [str(fault) for fault in find_chain_faults(chains, scope=scope)]
+        faults += find_name_clashes(tree, _defaults())
+        raise SettingsError(path, faults) from error
+    chain_faults = find_chain_faults(settings.fallback.chains, scope=settings.scope())
+    found = [str(fault) for fault in chain_faults]
+    found += find_name_clashes(tree, _defaults())
+    if settings.webhook.self_signed.enabled and settings.cluster.source == "file":
+        wanted = "wanted source 'kubernetes' beside it, got 'file'"
+        found.append(f"webhook.selfSigned: {wanted}")
+    try:
+        settings.gpu_types.rules()
+    except GpuTableError as error:
+        found += [f"gpuTypes: {fault}" for fault in error.faults]
+    if found:
+        raise SettingsError(path, found)
+    return settings
+
+
+def _defaults() -> dict[str, Any]:
+    """Return the configuration that an empty file stands for."""
+    return Settings().model_dump(by_alias=True)
+
+
+def _chains_of(tree: Any) -> list[list[str]]:
+    """Return the fallback chains of a faulty file, as far as they are lists of text."""
+    fallback = tree.get("fallback") if isinstance(tree, dict) else None
+    chains = fallback.get("chains") if isinstance(fallback, dict) else None
+    return [
+        chain
+        for chain in (chains if isinstance(chains, list) else [])
+        if isinstance(chain, list) and all(isinstance(name, str) for name in chain)
+    ]
+
+
+def _scope_of(tree: Any) -> ResourceScope | None:
+    """Return which resources a faulty file looks at; None if it is faulty in that."""
+    known = tree if isinstance(tree, dict) else {}
+    own = {
+        key: known[key] for key in ("gpuResources", "managedPrefixes") if key in known
+    }
+    try:
+        return Settings.model_validate_json(json.dumps(own, default=str)).scope()
+    except pydantic.ValidationError:
+        return None
+
+
+def _describe(item: Mapping[str, Any]) -> str:
+    """Return one fault as path, what was wanted, and the value received."""
+    where = ".".join(str(step) for step in item["loc"]) or "file"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    got = "" if item["type"] == "value_error" else f", got {shorten(item['input'])}"
+    return f"{where}: {message}{got}"

@@ -1,0 +1,184 @@
+"""A pod that is reviewed again is left as it is, whatever the rules say."""
+
+import copy
+import json
+from typing import Any, Final
+
+import jsonpatch
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from cluster.decode.gpu_requirements import DemandReader
+from injector.admission import AdmissionOptions
+from injector.affinity.step import AffinityStep, KnownCards
+from injector.fallback.annotations import FallbackAnnotations
+from injector.fallback.chains import Chains
+from injector.fallback.fallback import Fallback, FallbackOptions
+from injector.fallback.holds import Holds
+from injector.http import MutateResource
+from injector.resources.inject import ExistingMode, Injector, InjectorOptions
+from injector.review import decode_review
+from injector.rules.conflicts import RuleContext
+from injector.rules.file import RulesError, parse_rules
+from injector.steps import SchedulerStep, TolerationStep
+from scoring.gpu.models import default_table
+from scoring.gpu.node_gpus import CardRules
+from scoring.gpu.requirements import DemandAnnotations
+from scoring.resources import ResourceScope
+from tests.builders import make_node
+from tests.fakes.admissions import Admissions
+from tests.fakes.webhook import (
+    TRIGGER,
+    CountingObserver,
+    container,
+    make_pod,
+    make_review,
+)
+
+CHAIN: Final = ("nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu")
+GPUS: Final = ("nvidia.com/gpu", "nvidia.com/mig-2g.20gb", "x.com/gpu")
+MORE: Final = (
+    *CHAIN,
+    "x.com/gpu",
+    "x.com/core",
+    "nvidia.com/gpu.shared",
+    "amd.com/gpu",
+)
+SCOPE: Final = ResourceScope(
+    ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*", "amd.com/gpu"),
+    ("nvidia.com/", "amd.com/"),
+)
+NAMES: Final = FallbackAnnotations()
+DEMANDS: Final = DemandAnnotations()
+CONTEXT: Final = RuleContext(
+    decisions=frozenset({NAMES.mark, NAMES.record, NAMES.opt_out, *DEMANDS.names}),
+    falling=frozenset(CHAIN[:-1]),
+)
+FILLED: Final = (
+    "LimitRanger plugin set: cpu, memory request for container a; cpu limit for"
+    " container b"
+)
+
+entries = st.dictionaries(
+    st.sampled_from(["cpu", "memory", *MORE]),
+    st.sampled_from([0.4, 1, 2.5]),
+    max_size=3,
+).map(lambda found: [{"name": name, "coefficient": per} for name, per in found.items()])
+annotations = st.dictionaries(
+    st.sampled_from(
+        [
+            *(TRIGGER, NAMES.mark, NAMES.record, NAMES.opt_out, NAMES.sharing),
+            *(DEMANDS.gpu_type, DEMANDS.min_memory, "kubernetes.io/limit-ranger"),
+            *("kubernetes.io/config.source", "plain", "x/y"),
+        ]
+    ),
+    st.sampled_from(["V100", "never", "allowed", "", FILLED, "api", "file", "40Gi"]),
+    max_size=2,
+)
+rules = st.fixed_dictionaries(
+    {
+        "resourceList": entries,
+        "annotations": annotations,
+    }
+)
+types = st.dictionaries(
+    st.sampled_from(["V100", "T4"]),
+    st.dictionaries(st.sampled_from([*GPUS, "x.com/core"]), rules, max_size=2),
+    max_size=2,
+)
+rule_files = st.fixed_dictionaries(
+    {
+        "resourceMap": types,
+        "namespaceResourceMap": st.dictionaries(
+            st.sampled_from(["ml", "default"]), types, max_size=2
+        ),
+        "namespaceWhiteList": st.lists(st.just("ml"), max_size=1),
+    }
+)
+
+amounts = st.dictionaries(
+    st.sampled_from([*MORE, "cpu", "memory"]), st.sampled_from(["1", "2"]), max_size=3
+)
+gpu_amounts = st.builds(
+    lambda gpu, count, more: {**more, gpu: count},
+    st.sampled_from(GPUS),
+    st.sampled_from(["1", "2"]),
+    st.dictionaries(st.sampled_from(["cpu", "memory"]), st.just("1"), max_size=1),
+)
+resources = st.fixed_dictionaries(
+    {}, optional={"requests": amounts, "limits": gpu_amounts | amounts}
+)
+pods = st.builds(
+    lambda a, b, gpu_type, more, namespace: make_pod(
+        container("a", a),
+        container("b", b),
+        gpu_type=gpu_type,
+        annotations=more,
+        metadata={"namespace": namespace},
+    ),
+    st.fixed_dictionaries({"limits": gpu_amounts}, optional={"requests": amounts}),
+    resources,
+    st.sampled_from(["V100", "V100", "T4"]),
+    st.dictionaries(
+        st.sampled_from(
+            [
+                *(NAMES.opt_out, NAMES.sharing, DEMANDS.gpu_type, "plain"),
+                *(DEMANDS.min_memory, "kubernetes.io/limit-ranger"),
+            ]
+        ),
+        st.sampled_from(["never", "allowed", "A100", FILLED, "!", "10"]),
+        max_size=2,
+    ),
+    st.sampled_from(["ml", "default", "kube-system"]),
+)
+
+
+def build_webhook(text: str, existing: ExistingMode) -> MutateResource:
+    """Return the whole webhook, every step switched on, over a small cluster."""
+    accepted = parse_rules(text, "rules", context=CONTEXT)
+    cell = Admissions(
+        nodes=[
+            make_node(name="w", gpus=4, labels={"accelerator": "A100"}),
+            make_node(name="t", gpus=4, labels={"accelerator": "T4"}),
+            make_node(name="s", resources={CHAIN[1]: "2"}),
+        ]
+    ).cell
+    demands, known = DemandReader(DEMANDS), KnownCards(cell, CardRules(default_table()))
+    options = FallbackOptions(Chains((CHAIN,)), demands=demands, known_cards=known)
+    return MutateResource(
+        Injector(lambda: accepted, InjectorOptions(existing=existing)),
+        Fallback(Holds(cell), options),
+        CountingObserver(),
+        AdmissionOptions(
+            steps=(
+                SchedulerStep(SCOPE, "gpu"),
+                TolerationStep(SCOPE),
+                AffinityStep(known, demands, SCOPE),
+            )
+        ),
+    )
+
+
+@given(rule_files, pods, st.sampled_from(["overwrite", "keep"]))
+def test_a_second_review_finds_nothing_to_do(
+    rule_file: dict[str, Any], pod: dict[str, Any], existing: ExistingMode
+) -> None:
+    try:
+        webhook = build_webhook(json.dumps(rule_file), existing)
+    except RulesError:
+        event("refused rules")
+        return
+    namespace = pod["metadata"]["namespace"]
+
+    first = webhook.admission.decide(review_of(pod, namespace))
+    event(f"first {bool(first.patch)} {first.is_allowed}")
+    if not first.patch:
+        return
+    patched = jsonpatch.apply_patch(copy.deepcopy(pod), json.loads(first.patch))
+    second = webhook.admission.decide(review_of(patched, namespace))
+
+    assert (second.is_allowed, second.patch) == (True, b"")
+
+
+def review_of(pod: dict[str, Any], namespace: str) -> Any:
+    return decode_review(json.dumps(make_review(pod, namespace=namespace)).encode())

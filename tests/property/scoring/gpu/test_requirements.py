@@ -1,0 +1,91 @@
+from typing import Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.decode.gpu_requirements import DemandReader
+from scoring.gpu.models import default_table, normal_name
+from scoring.gpu.node_gpus import DEFAULT_MEMORY_LABELS, DEFAULT_TYPE_LABELS, CardReader
+from scoring.gpu.requirements import Demand, DemandAnnotations, DemandError
+from scoring.gpu.suitability import Suitability, suitability
+
+NAMES: Final = DemandAnnotations()
+READER: Final = CardReader()
+MODELS: Final = sorted(default_table().models)
+WIDER: Final = sorted(
+    {name for m in default_table().models.values() for name in (m.name, *m.families)}
+)
+values = st.one_of(
+    st.text(),
+    st.text(alphabet="HAL10!, -GB"),
+    st.lists(st.sampled_from([*WIDER, "!L4", ""])).map(",".join),
+    st.sampled_from(["40Gi", "1e9", "true", "allowed", "required", "0", "-1"]),
+)
+annotations = st.dictionaries(st.sampled_from(NAMES.names), values)
+labels = st.dictionaries(
+    st.one_of(
+        st.sampled_from(
+            [
+                *DEFAULT_TYPE_LABELS,
+                *DEFAULT_MEMORY_LABELS,
+                "nvidia.com/gpu.replicas",
+                "nvidia.com/gpu.count",
+                "nvidia.com/mig-1g.10gb.replicas",
+            ]
+        ),
+        st.text(),
+    ),
+    st.one_of(
+        st.text(),
+        st.sampled_from(WIDER),
+        st.integers(-2, 200_000).map(str),
+        st.sampled_from(["Tesla-T4-SHARED", "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"]),
+    ),
+)
+
+
+@given(annotations)
+def test_annotations_are_read_or_named(annotations: dict[str, str]) -> None:
+    try:
+        demand = DemandReader(NAMES).read(annotations)
+    except DemandError as error:
+        names = [name for name, _ in error.faults]
+        assert names
+        assert set(names) <= annotations.keys()
+    else:
+        assert demand.is_readable
+        assert all(normal_name(name) for name in demand.types + demand.excluded)
+        assert hash(demand) == hash(DemandReader(NAMES).read(annotations))
+
+
+@given(labels, st.integers(0, 16))
+def test_whatever_the_labels_the_cards_are_told_without_contradiction(
+    labels: dict[str, str], gpus: int
+) -> None:
+    cards = CardReader().read(labels, (("nvidia.com/gpu", gpus),) if gpus else ())
+
+    assert not cards.names & cards.possible_names
+    assert 0 <= cards.memory.low <= cards.memory.high
+    assert cards.replicas >= 0
+    assert cards.is_whole == (cards.replicas == 1 and not cards.profile)
+
+
+@given(st.sampled_from(MODELS), st.sampled_from(WIDER))
+def test_a_type_matches_exactly_the_models_that_it_takes_in(
+    model: str, wanted: str
+) -> None:
+    known = default_table().models[model]
+    cards = READER.read({"zone/any": model, "accelerator": model}, ())
+    named = default_table().find(model)
+    expected = (
+        Suitability.SUITS
+        if named <= default_table().find(wanted)
+        else Suitability.TYPE_UNKNOWN
+        if named & default_table().find(wanted)
+        else Suitability.WRONG_TYPE
+    )
+
+    assert known.name in named
+    assert suitability(cards, Demand(types=(wanted,)), (("nvidia.com/gpu", 1),)) is (
+        expected
+    )

@@ -1,0 +1,92 @@
+"""A pod's effective request against one that lets its containers run, one by one."""
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.decode.objects import PodSpec
+from scoring.pod_request import effective_request
+from tests.builders import GPU, SCOPE, Tree, make_container, make_pod
+
+RESOURCES = ("cpu", "memory", GPU)
+AMOUNTS = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 9), max_size=3)
+
+
+@st.composite
+def containers(draw: st.DrawFn, *, may_be_sidecar: bool = False) -> Tree:
+    return make_container(
+        requests=draw(st.none() | AMOUNTS),
+        limits=draw(st.none() | AMOUNTS),
+        is_sidecar=may_be_sidecar and draw(st.booleans()),
+    )
+
+
+def asked_by(tree: Tree) -> Counter[str]:
+    """Return what a container asks, in whole units."""
+    resources = tree.get("resources", {})
+    return Counter(
+        {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    )
+
+
+def plain_request(spec: Tree) -> dict[str, int]:
+    """Return the most that runs at the same time, plus overhead."""
+    moments: list[Counter[str]] = []
+    sidecars: Counter[str] = Counter()
+    for container in spec.get("initContainers", []):
+        own = asked_by(container)
+        moments.append(sidecars + own)
+        if container.get("restartPolicy") == "Always":
+            sidecars = sidecars + own
+    moments.append(sum(map(asked_by, spec["containers"]), sidecars))
+    total = {name: max(moment[name] for moment in moments) for name in RESOURCES}
+    pod_level: Tree = spec.get("resources", {})
+    named_by_containers = {
+        name
+        for container in (*spec["containers"], *spec.get("initContainers", []))
+        for name in asked_by(container)
+    }
+    for name in ("cpu", "memory"):
+        if name in pod_level.get("requests", {}):
+            total[name] = pod_level["requests"][name]
+        elif name in pod_level.get("limits", {}) and name not in named_by_containers:
+            total[name] = pod_level["limits"][name]
+    for name, amount in spec.get("overhead", {}).items():
+        total[name] += amount
+    return {name: amount for name, amount in total.items() if amount}
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(
+    app=st.lists(containers(), max_size=3),
+    init=st.lists(containers(may_be_sidecar=True), max_size=4),
+    more=st.fixed_dictionaries(
+        {},
+        optional={
+            "overhead": AMOUNTS,
+            "resources": st.fixed_dictionaries(
+                {}, optional={"requests": AMOUNTS, "limits": AMOUNTS}
+            ),
+        },
+    ),
+)
+def test_the_effective_request_is_the_most_that_runs_at_the_same_time(
+    app: list[Tree], init: list[Tree], more: dict[str, Any]
+) -> None:
+    spec = make_pod(containers=app, init_containers=init, spec=more)["spec"]
+    faults: list[str] = []
+
+    request = effective_request(
+        msgspec.convert(spec, PodSpec),
+        SCOPE.is_tracked,
+        lambda path, _error: faults.append(path),
+    )
+
+    assert not faults
+    assert [name for name, _ in request] == sorted(name for name, _ in request)
+    assert {
+        name: amount // 1000 if name == "cpu" else amount for name, amount in request
+    } == plain_request(spec)

@@ -1,0 +1,170 @@
+"""Two replicas rotate certificates while time passes, calls fail and Secrets vanish."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.certificates.rotator import Rotator
+from tests.fakes.certificate_objects import OPTIONS, CertificateObjects
+
+QUICK: Final = replace(
+    OPTIONS,
+    leaf_lifetime_seconds=100,
+    leaf_rotation_seconds=20,
+    ca_rotation_seconds=100,
+    switch_delay_seconds=10,
+    drop_delay_seconds=30,
+)
+HARMLESS: Final = (
+    "check",
+    "check",
+    "check",
+    "check",
+    "wait",
+    "stall",
+    "fail",
+    "restart",
+)
+LOSSES: Final = ("delete Secret", "spoil Secret", "lose leaf")
+RESETS: Final = ("reset bundle", "unregister")
+CALLS: Final = ("read_registration", "read_secret", "write", "publish")
+
+
+class History:
+    """Two replicas, what happens to them, and what must be so all the time."""
+
+    def __init__(self, chance: Random, *, is_watched: bool) -> None:
+        self.objects = CertificateObjects()
+        self._chance = chance
+        self._is_watched = is_watched
+        self._is_nested = False
+        self.replicas = [self._start(0), self._start(1)]
+
+    def _start(self, place: int) -> Rotator:
+        return self.objects.replica(QUICK, self._interruption(1 - place))
+
+    def _interruption(self, other: int) -> Callable[[], None]:
+        """Return what comes in before each call of a replica: time, and the other."""
+
+        def come_in() -> None:
+            self.pass_time(self._chance.choice((0, 0, 0, 0.5, 3)))
+            if not self._is_nested and self._chance.random() < 0.3:
+                self._is_nested = True
+                self.replicas[other].look()
+                self._is_nested = False
+            self.look_on()
+
+        return come_in
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, in which nothing happens."""
+        self.objects.now += seconds
+        self.look_on()
+
+    def happen(self, event: str) -> None:
+        """Let one thing happen."""
+        place = self._chance.randrange(2)
+        match event:
+            case "check":
+                self.replicas[place].look()
+            case "wait":
+                self.pass_time(self._chance.uniform(0, 25))
+            case "stall":  # the other one alone goes on
+                for _ in range(12):
+                    self.pass_time(4)
+                    self.replicas[place].look()
+            case "restart":
+                self.replicas[place] = self._start(place)
+            case _:
+                self._damage(event)
+        self.look_on()
+
+    def _damage(self, event: str) -> None:
+        """Have a call fail, or something lost."""
+        objects = self.objects
+        match event:
+            case "fail":
+                objects.failing.append(self._chance.choice(CALLS))
+            case "delete Secret":
+                objects.set_secret(None, exists=False)
+            case "spoil Secret":
+                objects.set_secret(None)
+            case "lose leaf" if objects.contents is not None:
+                objects.set_secret(replace(objects.contents, leaf=None))
+            case "reset bundle":
+                objects.set_bundle(())
+            case "unregister":
+                objects.is_registered = not objects.is_registered
+
+    def look_on(self) -> None:
+        """Check that whoever calls a replica that is ready trusts what it serves.
+
+        API servers may have any bundle of the last seconds; where it held nothing,
+        nobody served anything that they could have trusted.
+        """
+        if not self._is_watched:
+            return
+        now = self.objects.now
+        changes = self.objects.bundles
+        ends = [since for since, _ in changes[1:]] + [float("inf")]
+        seen = [
+            bundle
+            for (_, bundle), end in zip(changes, ends, strict=True)
+            if end > now - QUICK.switch_delay_seconds and bundle
+        ]
+        for replica in self.replicas:
+            if not replica.obstacles():
+                leaf = replica._leaf
+                assert leaf is not None
+                assert leaf.issuer in self.objects.bundle
+                assert all(leaf.issuer in bundle for bundle in seen)
+
+    def calm_down(self) -> None:
+        """Let nothing go wrong any more, for as long as all delays together take."""
+        self.objects.failing.clear()
+        self.objects.is_registered = True
+        for _ in range(20):
+            self.pass_time(4)
+            for replica in self.replicas:
+                replica.look()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from((*HARMLESS, *HARMLESS, *LOSSES)), max_size=80),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_happens_what_is_served_is_trusted_by_all_who_call(
+    events: list[str], chance: Random
+) -> None:
+    history = History(chance, is_watched=True)
+
+    for event in events:
+        history.happen(event)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.sampled_from((*HARMLESS, *LOSSES, *RESETS)), max_size=40),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_happened_both_are_ready_again_with_the_same_leaf(
+    events: list[str], chance: Random
+) -> None:
+    history = History(chance, is_watched=False)
+    for event in events:
+        history.happen(event)
+
+    history.calm_down()
+
+    contents = history.objects.contents
+    assert contents is not None
+    assert contents.leaf is not None
+    assert [replica.obstacles() for replica in history.replicas] == [[], []]
+    assert [replica._leaf for replica in history.replicas] == [contents.leaf] * 2
+    assert set(history.objects.bundle) == set(contents.bundle)
+    assert len(contents.authorities) <= 3

@@ -1,0 +1,186 @@
+"""Where the connection's configuration comes from; nothing is sent here."""
+
+import base64
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.api.protocol import ApiError
+from cluster.api.server import ApiServer, KubeconfigError, connect
+
+
+def write_kubeconfig(path: Path, user: Any, server: str = "http://127.0.0.1:1") -> Path:
+    """Write a kubeconfig with two contexts."""
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "one",
+                "contexts": [
+                    {"name": "one", "context": {"cluster": "one", "user": "us"}},
+                    {"name": "two", "context": {"cluster": "two", "user": "us"}},
+                ],
+                "clusters": [
+                    {"name": "one", "cluster": {"server": server}},
+                    {"name": "two", "cluster": {"server": "http://127.0.0.1:2"}},
+                ],
+                "users": [{"name": "us", "user": user}],
+            }
+        )
+    )
+    return path
+
+
+def host_of(server: ApiServer) -> str:
+    return server._session.host
+
+
+def token_of(server: ApiServer) -> str | None:
+    return server._session.headers().get("Authorization")
+
+
+@pytest.fixture
+def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make the process look as if it ran in a pod; return the token's file."""
+    module = "kubernetes.config.incluster_config"
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("pod-token")
+    authority.write_text("not read before the first request")
+    monkeypatch.setattr(f"{module}.SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(f"{module}.SERVICE_CERT_FILENAME", str(authority))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    return token
+
+
+def test_a_kubeconfig_names_the_server(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "config", {"token": "mine"})
+
+    server = connect(path)
+
+    assert host_of(server) == "http://127.0.0.1:1"
+    assert token_of(server) == "Bearer mine"
+
+
+def test_a_context_can_be_chosen(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "config", {})
+
+    server = connect(path, "two")
+
+    assert host_of(server) == "http://127.0.0.1:2"
+    assert token_of(server) is None
+
+
+def test_a_kubeconfig_goes_before_the_service_account(
+    tmp_path: Path, service_account: Path
+) -> None:
+    path = write_kubeconfig(tmp_path / "config", {})
+
+    assert host_of(connect(path)) == "http://127.0.0.1:1"
+    assert service_account.exists()
+
+
+def test_a_pod_uses_its_service_account(service_account: Path) -> None:
+    server = connect()
+
+    assert host_of(server) == "https://[fd00::1]:443"
+    assert token_of(server) == f"bearer {service_account.read_text()}"
+
+
+def test_outside_a_pod_the_default_kubeconfig_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_kubeconfig(tmp_path / "config", {})
+    module = "kubernetes.config.kube_config"
+    monkeypatch.setattr(f"{module}.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    assert host_of(connect()) == "http://127.0.0.1:1"
+
+
+def test_a_plugin_provides_the_token(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        "#!/bin/sh\n"
+        'echo \'{"apiVersion": "client.authentication.k8s.io/v1",'
+        ' "kind": "ExecCredential", "status": {"token": "made"}}\'\n'
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": str(plugin),
+        }
+    }
+    path = write_kubeconfig(tmp_path / "config", user)
+
+    assert token_of(connect(path)) == "Bearer made"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(None, id="no file"),
+        pytest.param("", id="empty"),
+        pytest.param("{", id="no YAML"),
+        pytest.param("[]", id="no mapping"),
+        pytest.param("current-context: x", id="no contexts"),
+    ],
+)
+def test_a_faulty_kubeconfig_is_named(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "config"
+    if text is not None:
+        path.write_text(text)
+
+    with pytest.raises(KubeconfigError, match=str(path)):
+        connect(path)
+
+
+def test_a_context_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "config", {})
+
+    with pytest.raises(KubeconfigError, match="three"):
+        connect(path, "three")
+
+
+def test_a_token_that_vanishes_is_an_error_of_the_request(
+    service_account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = connect()
+    service_account.unlink()
+    hook: Any = server._session._configuration.refresh_api_key_hook
+    loader = hook.__closure__[0].cell_contents
+    monkeypatch.setattr(loader, "token_expires_at", loader.token_expires_at.min)
+
+    with pytest.raises(ApiError) as caught:
+        server.get("/api/v1/pods", {})
+
+    assert caught.value.reason == "credentials"
+
+
+def test_an_address_where_nobody_listens_is_unreachable(tmp_path: Path) -> None:
+    server = connect(write_kubeconfig(tmp_path / "config", {}))
+
+    with pytest.raises(ApiError) as caught:
+        server.get("/api/v1/pods", {})
+
+    assert caught.value.reason == "unreachable"
+    assert caught.value.status == 0
+
+
+def test_a_faulty_authority_is_unreachable(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "config", {}, "https://127.0.0.1:1")
+    tree = yaml.safe_load(path.read_text())
+    tree["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(
+        b"no certificate"
+    ).decode()
+    path.write_text(yaml.safe_dump(tree))
+
+    with pytest.raises(ApiError) as caught:
+        connect(path).get("/api/v1/pods", {})
+
+    assert caught.value.reason == "unreachable"

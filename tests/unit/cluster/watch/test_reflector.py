@@ -1,0 +1,257 @@
+"""`Reflector` over a scripted reader: what it asks, and what it does with answers."""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import pytest
+
+from cluster.api.protocol import ApiError
+from cluster.ledger.changes import Change, PodGone, PodSeen, PodsListed
+from cluster.watch.backoff import Pace
+from cluster.watch.kinds import pods_kind
+from cluster.watch.reflector import Outlet, Reflector, SourceHealth
+from tests.builders import BUILDER, Tree, make_pod
+from tests.fakes.watched_cluster import RecordingObserver
+
+UNREACHABLE: Final = ApiError("refused", reason="unreachable")
+
+
+def make_page(*pods: Tree, version: str = "10", following: str = "") -> bytes:
+    """Return a page of a list."""
+    metadata = {"resourceVersion": version, "continue": following}
+    return json.dumps({"metadata": metadata, "items": list(pods)}).encode()
+
+
+def make_line(event_type: str, pod: Tree, version: str) -> bytes:
+    """Return a line of a watch."""
+    pod["metadata"]["resourceVersion"] = version
+    return json.dumps({"type": event_type, "object": pod}).encode() + b"\n"
+
+
+class ScriptedStream:
+    """Yields what it is given; an error among it is raised."""
+
+    def __init__(self, parts: list[bytes | ApiError]) -> None:
+        self._parts = parts
+        self.was_interrupted = False
+
+    def chunks(self) -> Iterator[bytes]:
+        for part in self._parts:
+            if isinstance(part, ApiError):
+                raise part
+            yield part
+
+    def read(self) -> bytes:
+        return b"".join(self.chunks())
+
+    def interrupt(self) -> None:
+        self.was_interrupted = True
+
+    def close(self) -> None:
+        """Hold nothing open."""
+
+
+class ScriptedReader:
+    """Answers from a list, and stops the reflector when that is used up."""
+
+    def __init__(self, *answers: ApiError | list[bytes | ApiError]) -> None:
+        self._answers = deque(answers)
+        self.queries: list[dict[str, str]] = []
+        self.streams: list[ScriptedStream] = []
+        self.on_request: Callable[[], None] = lambda: None
+        self.stop: Callable[[], None] = lambda: None
+
+    def get(self, _path: str, query: Mapping[str, str]) -> ScriptedStream:
+        self.on_request()
+        self.queries.append(dict(query))
+        answer = self._answers.popleft()
+        if not self._answers:
+            self.stop()
+        if isinstance(answer, ApiError):
+            raise answer
+        self.streams.append(ScriptedStream(answer))
+        return self.streams[-1]
+
+
+class Bench:
+    """A reflector that runs in the test's own thread, and all it hands on."""
+
+    def __init__(self, *answers: ApiError | list[bytes | ApiError]) -> None:
+        self.reader = ScriptedReader(*answers)
+        self.changes: list[Change] = []
+        self.delays: list[float] = []
+        self.observer = RecordingObserver()
+        self.now = 0.0
+        self.reflector = Reflector(
+            pods_kind(BUILDER),
+            self.reader,
+            Outlet(self.submit, SourceHealth(("pods",)), self.observer),
+            Pace(monotonic=lambda: self.now, wait=self._wait),
+        )
+        self.reader.stop = self.reflector.request_stop
+
+    def submit(self, *changes: Change) -> None:
+        self.changes.extend(changes)
+
+    def _wait(self, stopping: threading.Event, seconds: float) -> bool:
+        self.delays.append(seconds)
+        return stopping.is_set()
+
+    def run(self) -> None:
+        self.reflector.run()
+
+    def reasons(self) -> list[str]:
+        """Return why lists and watches ended, in no order."""
+        return [
+            detail
+            for what, _, detail in self.observer.counts
+            if what == "watch_restarted"
+        ]
+
+
+def test_pages_are_followed_by_their_tokens() -> None:
+    bench = Bench(
+        [make_page(make_pod(name="a"), following="next")],
+        [make_page(make_pod(name="b"), version="11")],
+        [],
+    )
+
+    bench.run()
+
+    first, second, watch = bench.reader.queries
+    assert first == {"limit": "500"}
+    assert second == {"limit": "500", "continue": "next"}
+    assert watch["resourceVersion"] == "11"
+    listed = bench.changes[0]
+    assert isinstance(listed, PodsListed)
+    assert [record.name for record in listed.records] == ["a", "b"]
+
+
+def test_lines_are_joined_across_chunks() -> None:
+    line = make_line("ADDED", make_pod(name="a"), "11")
+    gone = make_line("DELETED", make_pod(name="a"), "12")
+    bench = Bench(
+        [make_page()],
+        [line[:5], line[5:9], line[9:] + gone[:7], gone[7:] + b"\n"],
+        UNREACHABLE,
+    )
+
+    bench.run()
+
+    _, seen, removed = bench.changes
+    assert isinstance(seen, PodSeen)
+    assert isinstance(removed, PodGone)
+    assert bench.reader.queries[-1]["resourceVersion"] == "12"
+    assert bench.observer.counts["events", "pods", "ADDED"] == 1
+    assert bench.observer.counts["events", "pods", "DELETED"] == 1
+
+
+def test_events_before_an_error_in_one_chunk_are_kept() -> None:
+    line = make_line("ADDED", make_pod(name="a"), "11")
+    error = b'{"type":"ERROR","object":{"code":410}}\n'
+    bench = Bench([make_page()], [line + error], UNREACHABLE)
+
+    bench.run()
+
+    assert isinstance(bench.changes[-1], PodSeen)
+    assert "limit" in bench.reader.queries[-1]
+
+
+def test_a_type_of_event_that_is_not_known_changes_as_its_object_says() -> None:
+    line = make_line("REVISED", make_pod(name="a"), "11")
+    bench = Bench([make_page()], [line], UNREACHABLE)
+
+    bench.run()
+
+    assert isinstance(bench.changes[-1], PodSeen)
+
+
+def test_an_event_without_a_version_keeps_the_last_one() -> None:
+    line = make_line("ADDED", make_pod(name="a"), "")
+    bench = Bench([make_page()], [line], UNREACHABLE)
+
+    bench.run()
+
+    assert bench.reader.queries[-1]["resourceVersion"] == "10"
+
+
+def test_a_watch_that_lasted_and_ended_empty_is_no_failure() -> None:
+    bench = Bench([make_page()], [], UNREACHABLE)
+
+    def let_time_pass() -> None:
+        bench.now += 300
+
+    bench.reader.on_request = let_time_pass
+    bench.run()
+
+    assert "ended" in bench.reasons()
+    assert "closed" not in bench.reasons()
+
+
+def test_a_fault_of_our_own_is_counted_and_heals_with_a_list(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench([make_page()], [make_page()], UNREACHABLE)
+    answers = iter([RuntimeError("ours")])
+
+    def submit(*changes: Change) -> None:
+        for error in answers:
+            raise error
+        bench.changes.extend(changes)
+
+    bench.reflector._submit = submit
+    bench.run()
+
+    assert len(bench.changes) == 1
+    assert bench.reasons() == ["fault"]
+    assert "watch failed" in caplog.text
+
+
+def test_the_first_failure_of_many_is_the_one_that_warns(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(
+        *[UNREACHABLE] * 5,
+        [make_page()],
+        [make_line("ADDED", make_pod(), "11")],
+        UNREACHABLE,
+    )
+
+    with caplog.at_level("INFO", logger="cluster.watch.reflector"):
+        bench.run()
+
+    messages = [record.message for record in caplog.records]
+    assert messages == ["watch interrupted", "objects listed", "watch resumed"]
+
+
+def test_a_restart_before_the_first_list_does_nothing() -> None:
+    bench = Bench(UNREACHABLE)
+
+    assert not bench.reflector.restart("counts")
+
+
+def test_a_restart_asked_for_between_two_watches_is_not_lost() -> None:
+    bench = Bench(
+        [make_page()],
+        [make_line("ADDED", make_pod(), "11")],
+        [make_line("ADDED", make_pod(), "12")],
+        [make_page()],
+        UNREACHABLE,
+    )
+    done: list[bool] = []
+
+    def restart_before_the_second_watch() -> None:
+        if len(bench.reader.queries) == 2:
+            bench.now += 100
+            done.append(bench.reflector.restart("counts"))
+
+    bench.reader.on_request = restart_before_the_second_watch
+    bench.run()
+
+    assert done == [True]
+    assert bench.reader.streams[2].was_interrupted
+    assert "limit" in bench.reader.queries[3]
+    assert "counts" in bench.reasons()

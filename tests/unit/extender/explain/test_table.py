@@ -1,0 +1,153 @@
+from dataclasses import replace
+
+import msgspec
+
+from extender.explain.explain import Explanation, explain
+from extender.explain.page import build_page
+from extender.explain.pod import find_subject, read_subject
+from extender.explain.scheduler_checks import check_nodes
+from extender.explain.table import render
+from extender.verbs.verbs import NOTHING_UNDER_WAY, UnderWay
+from scoring.gpu.requirements import Demand
+from scoring.snapshot import Snapshot
+from service.runtime import build_verb_options
+from tests.builders import Tree, make_node, make_pod, make_snapshot
+from tests.extender_app import make_settings
+
+OPTIONS = build_verb_options(make_settings())
+
+
+def explained(
+    pod: Tree,
+    snapshot: Snapshot,
+    demand: Demand | None = None,
+    under_way: UnderWay = NOTHING_UNDER_WAY,
+) -> Explanation:
+    subject = read_subject(pod, OPTIONS)
+    if demand is not None:
+        subject = replace(subject, ask=replace(subject.ask, demand=demand))
+    return explain(subject, snapshot, OPTIONS, under_way)
+
+
+def lines(explanation: Explanation) -> list[str]:
+    return render(build_page(explanation)).splitlines()
+
+
+def test_the_order_of_types_is_a_column_of_its_own() -> None:
+    nodes = [
+        make_node(name=name, gpus=8, labels={"nvidia.com/gpu.product": product})
+        for name, product in (("a", "Tesla-T4"), ("b", "NVIDIA-L4"))
+    ]
+    demand = Demand(types=("L4", "T4"))
+
+    printed = lines(explained(make_pod(gpus=1), make_snapshot(nodes=nodes), demand))
+
+    head, first, second = (line.split() for line in printed[3:6])
+    tier = head.index("TIER")
+    assert (first[0], first[tier]) == ("b", "0")
+    assert (second[0], second[tier]) == ("a", "1")
+
+
+def test_a_node_where_pods_failed_lately_says_so() -> None:
+    snapshot = make_snapshot(nodes=[make_node(gpus=8)])
+    failing = snapshot.schedulable  # the same node, the same shape: True
+
+    printed = lines(explained(make_pod(gpus=1), replace(snapshot, failing=failing)))
+
+    assert printed[4].endswith("; pods failed here lately: takes no part in scores")
+
+
+def test_what_is_under_way_is_said_of_its_node() -> None:
+    snapshot = make_snapshot(nodes=[make_node(gpus=8)])
+    under_way = {"node-1": [(("nvidia.com/gpu", 3),)]}
+
+    printed = lines(explained(make_pod(gpus=1), snapshot, under_way=under_way))
+
+    assert printed[4].endswith("; 3 nvidia.com/gpu under way to it")
+
+
+def test_a_node_that_the_shortlist_leaves_out_says_so() -> None:
+    nodes = [make_node(name=f"n{number}", gpus=8) for number in range(3)]
+    options = replace(OPTIONS, shortlist=1)
+    subject = read_subject(make_pod(gpus=1), options)
+
+    printed = lines(explain(subject, make_snapshot(nodes=nodes), options))
+
+    assert [line.endswith("; not on the shortlist") for line in printed[4:7]] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_a_pod_that_asks_for_nothing_has_no_scores() -> None:
+    printed = lines(explained(make_pod(), make_snapshot(nodes=[make_node(gpus=8)])))
+
+    assert printed[0] == "default/pod-1 asks nothing"
+    assert printed[4].split()[:9] == [
+        "node-1",
+        *("-", "ok", "ok", "-", "-", "-", "-", "0"),
+    ]
+    assert printed[-1].startswith("The pod asks for nothing that is managed")
+
+
+def test_a_pod_without_a_name_is_shown_without_one() -> None:
+    pod = make_pod(gpus=1, metadata={"name": ""})
+
+    printed = lines(explained(pod, make_snapshot(nodes=[make_node(gpus=8)])))
+
+    assert printed[0].startswith("default/(no name) asks ")
+
+
+def test_a_pod_that_wants_to_be_alone_keeps_others_off() -> None:
+    alone = make_pod(
+        name="alone",
+        gpus=1,
+        node_name="node-1",
+        annotations={"gpu-extender.io/exclusive": "true"},
+    )
+    snapshot = make_snapshot(nodes=[make_node(gpus=8)], pods=[alone])
+
+    (node,) = build_page(explained(make_pod(gpus=1), snapshot)).nodes
+
+    assert node.verdict.reason == "Insufficient GPUs"
+    assert node.verdict.detail == "a pod on the node wants no other GPU pod there"
+
+
+def test_a_node_that_the_pod_names_is_the_only_one() -> None:
+    snapshot = make_snapshot(nodes=[make_node(gpus=8)])
+    subject = read_subject(make_pod(gpus=1), OPTIONS)
+    elsewhere = msgspec.structs.replace(subject.constraints, node_name="elsewhere")
+
+    checks = check_nodes(
+        snapshot,
+        snapshot.nodes.order.astype("intp"),
+        subject.ask,
+        elsewhere,
+        OPTIONS.label_keys,
+    )
+
+    assert checks.reasons == ("node(s) didn't match the requested node name",)
+    assert checks.detail(0) == "the pod names the node elsewhere"
+
+
+def test_a_pending_pod_with_gates_says_so() -> None:
+    gated = make_pod(name="p", gpus=1, spec={"schedulingGates": [{"name": "g"}]})
+    snapshot = make_snapshot(nodes=[make_node(gpus=8)], pods=[gated])
+
+    subject = find_subject(snapshot, "default", "p", OPTIONS)
+
+    assert subject is not None
+    (note,) = subject.notes
+    assert note.startswith("The pod has scheduling gates")
+
+
+def test_nothing_that_a_terminal_would_obey_is_printed() -> None:
+    labels = {"nvidia.com/gpu.product": "a\x1b]0;b\x07"}
+    snapshot = make_snapshot(nodes=[make_node(gpus=8, labels=labels)])
+    pod = make_pod(name="x\n\x1b[31my", gpus=1)
+
+    printed = lines(explained(pod, snapshot))
+
+    assert all(line.isprintable() for line in printed)
+    assert printed[0] == r"default/x\n\x1b[31my asks 1 nvidia.com/gpu"

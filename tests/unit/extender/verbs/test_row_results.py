@@ -1,0 +1,138 @@
+"""What is remembered of one candidate equals what would be computed of another."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from extender.verbs.reuse import MAX_FEW, MAX_ROWS, MAX_SHAPES, Alike, rows_of
+from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
+from scoring.gpu.node_gpus import NodeCards
+from tests.builders import GPU, make_node, make_snapshot
+from tests.fakes.judging import Judging
+
+KEYS = LabelKeys()
+ASK = Ask("", ((GPU, 2),), GPU, None, "")
+
+
+def candidates_with(*gpus: int, ask: Ask = ASK) -> Candidates:
+    names = [f"node-{number}" for number in range(len(gpus))]
+    nodes = [
+        make_node(name=name, gpus=count)
+        for name, count in zip(names, gpus, strict=True)
+    ]
+    every = np.arange(len(gpus), dtype=np.intp)
+    return take_columns(make_snapshot(nodes=nodes), every, ask, KEYS)
+
+
+def test_a_candidate_like_an_earlier_one_is_not_computed() -> None:
+    judging = Judging()
+    alike = Alike(judging)
+
+    first = alike(candidates_with(4, 1), ASK)
+    again = alike(candidates_with(1, 4, 1), ASK)
+
+    assert judging.counts == [2]
+    assert [array.tolist() for array in again] == [
+        [array.tolist()[place] for place in (1, 0, 1)] for array in first
+    ]
+    assert [array.dtype for array in again] == [array.dtype for array in first]
+
+
+def test_one_unlike_candidate_has_all_computed() -> None:
+    judging = Judging()
+    alike = Alike(judging)
+    alike(candidates_with(4), ASK)
+
+    verdicts, _ = alike(candidates_with(4, 8), ASK)
+
+    assert judging.counts == [1, 2]
+    assert verdicts.tolist() == [0, 0]
+
+
+def test_pods_that_ask_for_something_else_have_results_of_their_own() -> None:
+    alike = Alike(Judging())
+    greedy = replace(ASK, request=((GPU, 8),))
+
+    assert alike(candidates_with(4), ASK)[0].tolist() == [0]
+    assert alike(candidates_with(4, ask=greedy), greedy)[0].tolist() != [0]
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(0, id="none"), pytest.param(MAX_FEW + 1, id="many")]
+)
+def test_they_are_computed_each_time(count: int) -> None:
+    judging = Judging()
+    alike = Alike(judging)
+
+    for _ in range(2):
+        alike(candidates_with(*[4] * count), ASK)
+
+    assert judging.counts == [count, count]
+
+
+def test_a_pod_that_asks_for_many_resources_has_nothing_remembered() -> None:
+    judging = Judging()
+    alike = Alike(judging)
+    ask = replace(ASK, request=tuple((f"x/{n}", 1) for n in range(MAX_FEW + 1)))
+
+    for _ in range(2):
+        alike(candidates_with(4, ask=ask), ask)
+
+    assert judging.counts == [1, 1]
+
+
+def test_results_are_remembered_for_so_many_candidates() -> None:
+    judging = Judging()
+    alike = Alike(judging)
+    for gpus in range(MAX_ROWS + 1):
+        alike(replace(candidates_with(4), tenants=np.array([gpus])), ASK)
+    before = len(judging.counts)
+
+    alike(replace(candidates_with(4), tenants=np.array([MAX_ROWS])), ASK)
+    assert len(judging.counts) == before
+    alike(replace(candidates_with(4), tenants=np.array([0])), ASK)
+    assert len(judging.counts) == before + 1
+
+
+def test_results_are_remembered_for_so_many_requests() -> None:
+    judging = Judging()
+    alike = Alike(judging)
+    for amount in range(1, MAX_SHAPES + 2):
+        ask = replace(ASK, request=((GPU, amount),))
+        alike(candidates_with(4, ask=ask), ask)
+
+    first = replace(ASK, request=((GPU, 1),))
+    alike(candidates_with(4, ask=first), first)
+
+    assert len(judging.counts) == MAX_SHAPES + 2
+
+
+def another(name: str, value: Any) -> dict[str, Any]:
+    """Return what `replace` is given to make a field of a candidate another one."""
+    match name:
+        case "type_codes" | "type_names":
+            return {"type_codes": np.array([1]), "type_names": ("", "a100")}
+        case "card_codes" | "card_kinds":
+            kinds = (NodeCards(), NodeCards("H100"))
+            return {"card_codes": np.array([1]), "card_kinds": kinds}
+        case _ if value.dtype == np.bool_:
+            return {name: ~value}
+        case _:
+            return {name: value + 1}
+
+
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(Candidates) if field.name != "columns"]
+)
+def test_all_that_is_known_of_a_candidate_tells_it_from_others(name: str) -> None:
+    candidate = candidates_with(4)
+
+    other = replace(candidate, **another(name, getattr(candidate, name)))
+
+    assert rows_of(other) != rows_of(candidate)
+
+
+def test_the_place_of_a_candidate_makes_no_difference() -> None:
+    assert len(set(rows_of(candidates_with(4, 4, 4)))) == 1

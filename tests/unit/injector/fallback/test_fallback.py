@@ -1,0 +1,754 @@
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from cluster.decode.objects import PodSpec
+from cluster.ledger.writer import SnapshotCell
+from injector.fallback.alternatives import read_plans
+from injector.fallback.annotations import FallbackAnnotations
+from injector.fallback.chains import Chains
+from injector.fallback.fallback import Fallback, FallbackOptions
+from injector.fallback.holds import Holds
+from injector.steps import PodFacts
+from tests.builders import Tree, make_container, make_node, make_pod
+from tests.fakes.admissions import (
+    GPU,
+    LONG_CHAIN,
+    MARK,
+    MIG_1G,
+    MIG_2G,
+    MIG_3G,
+    RECORD,
+    Admissions,
+    asked_of,
+    asking,
+    make_review,
+)
+
+
+def slices(name: str, *, gpus: int | None = None, **rest: Any) -> Tree:
+    """Return a node; ``g1=7`` gives it seven slices of 1g, and so on."""
+    short = {"g1": MIG_1G, "g2": MIG_2G, "g3": MIG_3G}
+    resources = {short[key]: str(rest.pop(key)) for key in list(rest) if key in short}
+    return make_node(name=name, gpus=gpus, resources=resources, **rest)
+
+
+CORDONED_1G = slices("a", g1=28, is_cordoned=True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "quantity", "final", "record"),
+    [
+        pytest.param([slices("a", g1=28)], 1, MIG_1G, "2g.20gb->1g.10gb", id="smaller"),
+        pytest.param([slices("a", gpus=4)], 1, GPU, "2g.20gb->gpu", id="whole card"),
+        pytest.param([make_node()], 1, MIG_2G, "nowhere", id="nothing anywhere"),
+        pytest.param([slices("a", g2=1)], 1, MIG_2G, "kept", id="free as it is"),
+        pytest.param(
+            [slices("a", g1=2, g2=1)], 2, MIG_1G, "2g.20gb->1g.10gb", id="quantity of 2"
+        ),
+        pytest.param(
+            [slices("a", g2=1), slices("b", g2=1), slices("c", gpus=2)],
+            2,
+            GPU,
+            "2g.20gb->gpu",
+            id="one node must have the whole quantity",
+        ),
+        pytest.param(
+            [CORDONED_1G, slices("b", gpus=4)], 1, GPU, "2g.20gb->gpu", id="cordoned"
+        ),
+        pytest.param(
+            [slices("a", g1=28, is_ready=False), slices("b", gpus=4)],
+            1,
+            GPU,
+            "2g.20gb->gpu",
+            id="not ready",
+        ),
+        pytest.param(
+            [
+                slices("a", g1=28, labels={"nvidia.com/mig.config.state": "pending"}),
+                slices("b", gpus=4),
+            ],
+            1,
+            GPU,
+            "2g.20gb->gpu",
+            id="slices being changed",
+        ),
+    ],
+)
+def test_a_pod_takes_the_first_resource_that_is_free(
+    nodes: list[Tree], quantity: int, final: str, record: str
+) -> None:
+    admissions = Admissions(nodes=nodes)
+
+    pod, result, _ = admissions.review(make_review({MIG_2G: quantity}))
+
+    annotations = pod["metadata"]["annotations"]
+    assert asked_of(pod) == [{final: str(quantity)}]
+    assert annotations.get(RECORD, result.outcome) == record
+    assert annotations[MARK] == final
+
+
+@pytest.mark.parametrize(
+    ("free", "final"),
+    [
+        pytest.param((0, 3, 0), MIG_1G, id="smaller slices"),
+        pytest.param((0, 0, 2), GPU, id="whole cards"),
+        pytest.param((1, 0, 0), MIG_2G, id="as it is"),
+        pytest.param((0, 0, 0), MIG_2G, id="nothing free"),
+    ],
+)
+def test_what_bound_pods_hold_is_not_free(
+    free: tuple[int, int, int], final: str
+) -> None:
+    resources = (MIG_2G, MIG_1G, GPU)
+    held = {name: 3 - left for name, left in zip(resources, free, strict=True)}
+    holders = make_pod(name="old", requests=held, node_name="a")
+    admissions = Admissions(nodes=[slices("a", g2=3, g1=3, gpus=3)], pods=[holders])
+
+    pod, _, _ = admissions.review()
+
+    assert asked_of(pod) == [{final: "1"}]
+
+
+def test_a_pod_whose_resource_exists_waits_for_it_when_nothing_is_free() -> None:
+    full = make_pod(name="old", requests={MIG_2G: 1, GPU: 4}, node_name="a")
+    admissions = Admissions(nodes=[slices("a", g2=1, gpus=4)], pods=[full])
+
+    pod, result, _ = admissions.review()
+
+    assert result.outcome == "kept_full"
+    assert not result.warnings
+    assert pod["metadata"]["annotations"] == {MARK: MIG_2G}
+
+
+def test_a_pod_whose_resource_exists_nowhere_takes_the_first_that_does() -> None:
+    full = make_pod(name="old", requests={MIG_1G: 1, GPU: 4}, node_name="a")
+    admissions = Admissions(nodes=[slices("a", g1=1, gpus=4)], pods=[full])
+
+    pod, result, _ = admissions.review()
+
+    assert result.outcome == "changed_full"
+    assert asked_of(pod) == [{MIG_1G: "1"}]
+
+
+def test_a_pod_for_which_nothing_exists_is_left_alone_with_a_warning() -> None:
+    _, result, _ = Admissions(nodes=[make_node()]).review()
+
+    (warning,) = result.warnings
+    assert "nvidia.com/mig-2g.20gb" in warning
+    assert "unchanged" in warning
+    assert not result.audit
+
+
+def test_without_a_snapshot_a_pod_is_left_alone_with_a_warning() -> None:
+    options = FallbackOptions(chains=Chains((LONG_CHAIN,)))
+    fallback = Fallback(Holds(SnapshotCell()), options)
+    pod = make_review()
+
+    result = fallback.apply(
+        pod, PodFacts("r", "ml", "", "train-", "", is_dry_run=False)
+    )
+
+    assert result.outcome == "not_synced"
+    assert result.warnings
+    assert pod == make_review()
+
+
+def test_a_change_is_told_to_the_user_and_the_audit_log() -> None:
+    _, result, _ = Admissions(nodes=[slices("a", gpus=4)]).review()
+
+    assert result.outcome == "changed"
+    (warning,) = result.warnings
+    assert warning.startswith("nvidia.com/mig-2g.20gb was changed to nvidia.com/gpu")
+    assert result.audit == {
+        "fallback": "2g.20gb->gpu",
+        "fallback-original": "main:nvidia.com/mig-2g.20gb=1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("containers", "asked", "record"),
+    [
+        pytest.param(
+            [asking({MIG_3G: 1, MIG_2G: 1})],
+            [{MIG_1G: "2"}],
+            "3g.30gb->1g.10gb,2g.20gb->1g.10gb",
+            id="two sources in one container add up",
+        ),
+        pytest.param(
+            [asking({MIG_2G: 1, MIG_1G: 2})],
+            [{MIG_1G: "3"}],
+            "2g.20gb->1g.10gb",
+            id="the target is asked already",
+        ),
+        pytest.param(
+            [asking({MIG_2G: 1}, name="c0"), asking({MIG_3G: 1}, name="c1")],
+            [{MIG_1G: "1"}, {MIG_1G: "1"}],
+            "c0=2g.20gb->1g.10gb,c1=3g.30gb->1g.10gb",
+            id="containers that differ are named",
+        ),
+        pytest.param(
+            [asking({MIG_2G: 1}, name="c0"), asking({MIG_2G: 2}, name="c1")],
+            [{MIG_1G: "1"}, {MIG_1G: "2"}],
+            "2g.20gb->1g.10gb",
+            id="containers that do not differ are not",
+        ),
+        pytest.param(
+            [asking({MIG_2G: 1}, name="c0"), make_container(name="c1")],
+            [{MIG_1G: "1"}, {}],
+            "2g.20gb->1g.10gb",
+            id="a container without GPU is left alone",
+        ),
+    ],
+)
+def test_several_resources_and_containers(
+    containers: list[Tree], asked: list[Mapping[str, str]], record: str
+) -> None:
+    admissions = Admissions(nodes=[slices("a", g1=28)])
+
+    pod, _, _ = admissions.review(make_review(containers=containers))
+
+    assert asked_of(pod) == asked
+    assert pod["metadata"]["annotations"] == {RECORD: record, MARK: MIG_1G}
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param([slices("a", g1=28)], id="changed"),
+        pytest.param([slices("a", g3=1, g2=1)], id="kept"),
+        pytest.param([make_node()], id="nothing anywhere"),
+    ],
+)
+def test_a_pod_that_was_weighed_is_not_weighed_again(nodes: list[Tree]) -> None:
+    admissions = Admissions(nodes=nodes)
+    first, _, _ = admissions.review(make_review({MIG_3G: 1, MIG_2G: 1}))
+    held = admissions.holds.count()
+
+    again, result, _ = admissions.review(first)
+
+    assert again == first
+    assert result.outcome == "already_weighed"
+    assert admissions.holds.count() == held
+
+
+def test_a_pod_changed_by_another_webhook_does_not_fall_further() -> None:
+    admissions = Admissions(nodes=[slices("a", gpus=4)])
+    fallen = make_review(annotations={RECORD: "3g.30gb->2g.20gb"})
+
+    pod, result, _ = admissions.review(fallen)
+
+    assert pod == fallen
+    assert result.outcome == "already_weighed"
+
+
+def test_several_resources_of_a_pod_must_find_room_on_one_node() -> None:
+    # 1g 2 fits neither node, 2g 1 beside 1g 1 fits the second
+    nodes = [slices("a", g1=1), slices("b", g2=1, g1=1)]
+    admissions = Admissions(nodes=nodes)
+
+    pod, _, _ = admissions.review(make_review({MIG_3G: 1, MIG_2G: 1}))
+
+    assert asked_of(pod) == [{MIG_2G: "1", MIG_1G: "1"}]
+    assert pod["metadata"]["annotations"] == {
+        RECORD: "3g.30gb->1g.10gb",
+        MARK: f"{MIG_1G},{MIG_2G}",
+    }
+
+
+def test_an_init_container_takes_its_share_before_the_others_do() -> None:
+    # one slice after the other: max(1, 1), not 1 + 1
+    review = make_review(
+        containers=[asking({MIG_2G: 1})],
+        init_containers=[asking({MIG_3G: 1}, name="warm-up")],
+    )
+
+    pod, _, _ = Admissions(nodes=[slices("a", g1=1)]).review(review)
+
+    assert asked_of(pod) == [{MIG_1G: "1"}, {MIG_1G: "1"}]
+    assert pod["metadata"]["annotations"][RECORD] == (
+        "main=2g.20gb->1g.10gb,warm-up=3g.30gb->1g.10gb"
+    )
+
+
+def test_a_middle_member_falls_along_the_rest_of_its_chain() -> None:
+    nodes = [slices("a", g3=4, g2=4), slices("b", gpus=1)]
+
+    assert Admissions(nodes=nodes).outcome(make_review({MIG_1G: 1})) == "1g.10gb->gpu"
+
+
+@pytest.mark.parametrize(
+    ("pod", "outcome"),
+    [
+        pytest.param(make_review({GPU: 1}), "not_asked", id="last of the chain"),
+        pytest.param(make_review({"cpu": 1}), "not_asked", id="no GPU"),
+        pytest.param(make_review({MIG_2G: 0}), "not_asked", id="none of it"),
+        pytest.param(
+            make_review(annotations={"gpu-extender.io/fallback": "never"}),
+            "opted_out",
+            id="opted out",
+        ),
+    ],
+)
+def test_a_pod_that_does_not_take_part_is_unchanged(pod: Tree, outcome: str) -> None:
+    admissions = Admissions(nodes=[slices("a", gpus=4)])
+
+    got, result, _ = admissions.review(pod)
+
+    assert got == pod
+    assert result.outcome == outcome
+    assert admissions.holds.count() == 0
+
+
+def test_fallback_is_off_outside_the_namespaces_of_the_settings() -> None:
+    options = FallbackOptions(
+        chains=Chains((LONG_CHAIN,)), namespaces=frozenset({"ml"})
+    )
+    admissions = Admissions(nodes=[slices("a", gpus=9)], options=options)
+
+    assert admissions.outcome(namespace="ml") == "2g.20gb->gpu"
+    assert admissions.outcome(namespace="web") == "namespace_excluded"
+
+
+def test_without_chains_nothing_is_looked_at() -> None:
+    assert Admissions(chains=()).outcome() == "not_asked"
+
+
+def test_new_options_count_from_the_next_pod_on() -> None:
+    admissions = Admissions(nodes=[slices("a", gpus=4)])
+    admissions.fallback.use(FallbackOptions(chains=Chains(((MIG_3G, MIG_2G),))))
+
+    assert admissions.outcome() == "not_asked"
+
+
+def test_annotation_names_are_options() -> None:
+    names = FallbackAnnotations(
+        opt_out="x.io/fall", sharing="x.io/share", record="x.io/fell", mark="x.io/seen"
+    )
+    options = FallbackOptions(chains=Chains((LONG_CHAIN,)), annotations=names)
+    admissions = Admissions(nodes=[slices("a", gpus=4)], options=options)
+
+    changed, _, _ = admissions.review()
+    kept_out = admissions.outcome(make_review(annotations={"x.io/fall": "never"}))
+
+    assert changed["metadata"]["annotations"] == {
+        "x.io/fell": "2g.20gb->gpu",
+        "x.io/seen": GPU,
+    }
+    assert kept_out == "opted_out"
+
+
+def test_other_annotations_stay() -> None:
+    review = make_review(annotations={"team": "ml"})
+
+    pod, _, _ = Admissions(nodes=[slices("a", gpus=4)]).review(review)
+
+    assert pod["metadata"]["annotations"]["team"] == "ml"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param({"nvidia.com/gpu.replicas": "4"}, id="replicas"),
+        pytest.param({"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"}, id="product name"),
+        pytest.param(
+            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-3g.40gb"},
+            id="slices under the name of cards",
+        ),
+    ],
+)
+def test_shares_of_cards_stand_in_only_for_who_allows_it(
+    labels: dict[str, str],
+) -> None:
+    admissions = Admissions(nodes=[slices("a", gpus=40, labels=labels)])
+    allowing = make_review(annotations={"gpu-extender.io/sharing": "allowed"})
+
+    assert admissions.outcome() == "nowhere"
+    assert admissions.outcome(allowing) == "2g.20gb->gpu"
+
+
+@pytest.mark.parametrize(
+    ("labels", "outcome"),
+    [
+        pytest.param({"nvidia.com/gpu.memory": "81559"}, "2g.20gb->gpu", id="enough"),
+        pytest.param({}, "2g.20gb->gpu", id="unknown"),
+        pytest.param({"nvidia.com/gpu.memory": "lots"}, "2g.20gb->gpu", id="no number"),
+        # 93 % of 20 GiB are 19,046.4 MiB
+        pytest.param({"nvidia.com/gpu.memory": "19047"}, "2g.20gb->gpu", id="93 %"),
+        pytest.param({"nvidia.com/gpu.memory": "19046"}, "nowhere", id="below 93 %"),
+        pytest.param({"nvidia.com/gpu.memory": "15360"}, "nowhere", id="a small card"),
+        pytest.param({"nvidia.com/gpu.replicas": "1"}, "2g.20gb->gpu", id="unshared"),
+    ],
+)
+def test_a_card_is_not_known_to_have_less_memory_than_the_slice(
+    labels: dict[str, str], outcome: str
+) -> None:
+    nodes = [slices("a", gpus=4, labels=labels)]
+
+    assert Admissions(nodes=nodes).outcome() == outcome
+
+
+def test_the_largest_slice_says_how_much_memory_a_card_must_have() -> None:
+    small = slices("a", gpus=4, labels={"nvidia.com/gpu.memory": "23034"})
+    both = make_review({MIG_3G: 1, MIG_2G: 1})
+
+    assert Admissions(nodes=[small]).outcome() == "2g.20gb->gpu"
+    assert Admissions(nodes=[small]).outcome(both) == "nowhere"
+
+
+def in_zone(zone: str) -> dict[str, Any]:
+    terms = [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+    ]
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {"nodeAffinity": {key: {"nodeSelectorTerms": terms}}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "outcome"),
+    [
+        pytest.param({}, "kept", id="anywhere"),
+        pytest.param({"nodeSelector": {"zone": "b"}}, "2g.20gb->gpu", id="selector"),
+        pytest.param(in_zone("b"), "2g.20gb->gpu", id="affinity"),
+        pytest.param({"nodeName": "b"}, "2g.20gb->gpu", id="node name"),
+        pytest.param({"nodeName": "c"}, "nowhere", id="unknown node name"),
+        pytest.param({"nodeSelector": {"zone": "c"}}, "nowhere", id="no such zone"),
+    ],
+)
+def test_only_nodes_that_the_pod_may_go_to_are_looked_at(
+    spec: dict[str, Any], outcome: str
+) -> None:
+    nodes = [
+        slices("a", g2=1, labels={"zone": "a"}),
+        slices("b", gpus=1, labels={"zone": "b"}),
+    ]
+
+    assert Admissions(nodes=nodes).outcome(make_review(spec=spec)) == outcome
+
+
+def test_many_nodes_that_do_not_suit_do_not_hide_the_one_that_does() -> None:
+    shared = {"nvidia.com/gpu.replicas": "4"}
+    nodes = [slices(f"n{i}", gpus=1, labels=shared) for i in range(20)]
+    nodes.append(slices("last", gpus=8))
+    admissions = Admissions(nodes=nodes)
+
+    outcomes = [str(admissions.review()[1].outcome) for _ in range(9)]
+
+    assert outcomes == ["changed"] * 8 + ["changed_full"]
+
+
+def test_many_nodes_elsewhere_do_not_hide_the_one_that_is_selected() -> None:
+    nodes = [slices(f"n{i:02}", g2=1, labels={"zone": f"z{i}"}) for i in range(20)]
+    admissions = Admissions(nodes=nodes)
+    review = make_review(spec={"nodeSelector": {"zone": "z19"}})
+
+    assert [admissions.outcome(review) for _ in range(2)] == ["kept", "kept_full"]
+
+
+def test_a_tainted_node_is_for_those_who_tolerate_it() -> None:
+    taint = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+    admissions = Admissions(nodes=[slices("a", g2=1, taints=[taint])])
+    tolerating = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+
+    assert admissions.outcome() == "nowhere"
+    assert admissions.outcome(make_review(spec=tolerating)) == "kept"
+
+
+@pytest.mark.parametrize(
+    ("offered", "asked", "record"),
+    [
+        pytest.param({"g1": 1}, MIG_2G, "2g.20gb->1g.10gb", id="free comes first"),
+        pytest.param({}, MIG_2G, "2g.20gb->gpu", id="counts as one that exists"),
+        pytest.param({"g2": 1}, MIG_2G, "kept", id="own is free"),
+    ],
+)
+def test_a_resource_behind_a_device_class_exists_but_is_not_known_to_be_free(
+    offered: dict[str, int], asked: str, record: str
+) -> None:
+    admissions = Admissions(
+        nodes=[slices("a", **offered)], device_class_resources=[GPU]
+    )
+
+    assert admissions.outcome(make_review({asked: 1})) == record
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [
+        pytest.param(None, id="no device plugin anywhere"),
+        pytest.param(1, id="a device plugin on another node, which is full"),
+    ],
+)
+def test_a_pod_whose_own_resource_is_behind_a_device_class_is_kept(
+    gpus: int | None,
+) -> None:
+    other = "nvidia.com/gpu.shared"
+    admissions = Admissions(
+        nodes=[
+            make_node(name="a", resources={other: "4"}),
+            make_node(name="b", gpus=gpus),
+        ],
+        pods=[make_pod(name="old", gpus=gpus, node_name="b")],
+        chains=((GPU, other),),
+        device_class_resources=[GPU],
+    )
+
+    assert admissions.outcome(make_review({GPU: 1})) == "kept"
+
+
+def test_requests_without_limits_and_limits_without_requests_are_moved() -> None:
+    review = make_review(
+        containers=[
+            make_container(name="a", requests={MIG_2G: 1}),
+            make_container(name="b", limits={MIG_2G: "1"}, requests={"cpu": "1"}),
+            make_container(name="c", limits={MIG_2G: 0}),
+        ]
+    )
+
+    pod, _, _ = Admissions(nodes=[slices("a", gpus=4)]).review(review)
+
+    assert [item["resources"] for item in pod["spec"]["containers"]] == [
+        {"requests": {GPU: "1"}},
+        {"limits": {GPU: "1"}, "requests": {"cpu": "1"}},
+        {"limits": {MIG_2G: 0}},
+    ]
+
+
+def test_maps_that_disagree_agree_afterwards() -> None:
+    container = make_container(
+        requests={MIG_2G: "1", MIG_1G: "2"}, limits={MIG_2G: "1"}
+    )
+
+    pod, _, _ = Admissions(nodes=[slices("a", g1=7)]).review(
+        make_review(containers=[container])
+    )
+
+    assert asked_of(pod) == [{MIG_1G: "3"}]
+
+
+@pytest.mark.parametrize(
+    ("pod", "says"),
+    [
+        pytest.param(
+            make_review(containers=[make_container(requests={MIG_2G: "one"})]),
+            "spec.containers[0].resources.requests['nvidia.com/mig-2g.20gb']",
+            id="a quantity",
+        ),
+        pytest.param({"metadata": {}, "spec": {"containers": 1}}, "array", id="a list"),
+    ],
+)
+def test_a_malformed_pod_is_left_alone_with_a_warning(pod: Tree, says: str) -> None:
+    got, result, _ = Admissions(nodes=[slices("a", gpus=4)]).review(pod)
+
+    assert got == pod
+    assert result.outcome == "malformed"
+    assert says in result.warnings[0]
+
+
+def test_a_pod_without_metadata_gets_its_mark() -> None:
+    review = make_review()
+    del review["metadata"]
+
+    pod, _, _ = Admissions(nodes=[slices("a", g2=1)]).review(review)
+
+    assert pod["metadata"] == {"annotations": {MARK: MIG_2G}}
+
+
+def pending(requests: Mapping[str, int], *, name: str, **status: Any) -> Tree:
+    return make_pod(
+        name=name,
+        requests={key: str(amount) for key, amount in requests.items()},
+        status=status or None,
+    )
+
+
+def unschedulable(since: str) -> list[dict[str, str]]:
+    return [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "lastTransitionTime": since,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "outcome"),
+    [
+        pytest.param(pending({MIG_2G: 1}, name="p"), "2g.20gb->gpu", id="counts"),
+        pytest.param(pending({MIG_3G: 1}, name="p"), "kept", id="asks something else"),
+        pytest.param(
+            make_pod(
+                requests={MIG_2G: "1"}, spec={"schedulingGates": [{"name": "quota"}]}
+            ),
+            "kept",
+            id="gated",
+        ),
+        pytest.param(
+            make_pod(requests={MIG_2G: "1"}, spec={"nodeSelector": {"zone": "b"}}),
+            "kept",
+            id="for another node",
+        ),
+        # the test's time starts at 2027-01-15T08:00:00Z
+        pytest.param(
+            pending(
+                {MIG_2G: 1}, name="p", conditions=unschedulable("2027-01-15T07:59:01Z")
+            ),
+            "2g.20gb->gpu",
+            id="unschedulable for 59 seconds",
+        ),
+        pytest.param(
+            pending(
+                {MIG_2G: 1}, name="p", conditions=unschedulable("2027-01-15T07:59:00Z")
+            ),
+            "kept",
+            id="unschedulable for 60 seconds",
+        ),
+    ],
+)
+def test_pending_pods_come_first(waiting: Tree, outcome: str) -> None:
+    nodes = [slices("a", g2=1), slices("b", gpus=1)]
+
+    assert Admissions(nodes=nodes, pods=[waiting]).outcome() == outcome
+
+
+def test_pending_pods_that_fit_nowhere_take_nothing() -> None:
+    waiting = [pending({MIG_2G: 3}, name=f"p{index}") for index in range(3)]
+    admissions = Admissions(nodes=[slices("a", g2=2)], pods=waiting)
+
+    assert admissions.outcome() == "kept"
+
+
+def test_holds_on_other_resources_do_not_matter() -> None:
+    other = ("nvidia.com/mig-4g.40gb", "nvidia.com/mig-7g.80gb")
+    nodes = [make_node(name="a", resources={MIG_2G: "1", other[0]: "1"})]
+    admissions = Admissions(nodes=nodes, chains=(LONG_CHAIN, other))
+
+    assert admissions.outcome(make_review({other[0]: 1})) == "kept"
+    assert admissions.outcome() == "kept"
+
+
+def test_pending_pods_are_laid_where_the_least_is_free() -> None:
+    # The pending pod is laid on b, so that a still has 4 for the one that asks them.
+    nodes = [slices("a", g2=4), slices("b", g2=2)]
+    admissions = Admissions(nodes=nodes, pods=[pending({MIG_2G: 1}, name="p")])
+
+    assert admissions.outcome(make_review({MIG_2G: 4})) == "kept"
+    assert admissions.outcome(make_review({MIG_2G: 1})) == "kept"
+    assert admissions.outcome(make_review({MIG_2G: 1})) == "kept_full"
+
+
+def test_older_pending_pods_are_laid_before_younger_ones() -> None:
+    # Oldest first, 2 go on b, and the 3 of the young one on a: nothing is left on a.
+    # Youngest first would be the same on a, but by name `a-young` would come first.
+    nodes = [slices("a", g2=3), slices("b", g2=2)]
+    old = make_pod(
+        name="z-old",
+        requests={MIG_2G: "3"},
+        metadata={"creationTimestamp": "2026-11-27T12:00:00Z"},
+    )
+    young = make_pod(
+        name="a-young",
+        requests={MIG_2G: "2"},
+        metadata={"creationTimestamp": "2026-11-27T12:00:05Z"},
+        spec={"nodeName": "", "nodeSelector": {"kubernetes.io/hostname": "a"}},
+    )
+    admissions = Admissions(nodes=nodes, pods=[young, old])
+
+    assert admissions.outcome(make_review({MIG_2G: 2})) == "kept"
+
+
+def test_a_pod_that_asks_several_resources_is_laid_on_one_node() -> None:
+    # Only b has both, so the one 2g on a stays free.
+    nodes = [slices("a", g2=1), slices("b", g2=2, g1=1)]
+    waiting = pending({MIG_2G: 2, MIG_1G: 1}, name="p")
+    admissions = Admissions(nodes=nodes, pods=[waiting])
+
+    assert admissions.outcome() == "kept"
+    assert admissions.outcome() == "kept_full"
+
+
+def test_ten_pods_on_two_nodes_of_four_cards_all_take_cards() -> None:
+    admissions = Admissions(nodes=[slices("a", gpus=4), slices("b", gpus=4)])
+
+    results = [admissions.review() for _ in range(10)]
+
+    assert [pod["metadata"]["annotations"][RECORD] for pod, _, _ in results] == [
+        "2g.20gb->gpu"
+    ] * 10
+    assert [str(result.outcome) for _, result, _ in results] == (
+        ["changed"] * 8 + ["changed_full"] * 2
+    )
+
+
+def test_of_nine_pods_one_takes_the_one_free_slice() -> None:
+    nodes = [slices("a", gpus=4), slices("b", gpus=4), slices("c", g1=1)]
+    admissions = Admissions(nodes=nodes)
+
+    outcomes = [admissions.outcome() for _ in range(9)]
+
+    assert outcomes == ["2g.20gb->1g.10gb"] + ["2g.20gb->gpu"] * 8
+
+
+def test_a_hold_is_laid_on_cards_that_suit_its_pod_alone() -> None:
+    # Without regard to sharing, the holds would be laid on the fuller, shared node.
+    shared = slices("a", gpus=2, labels={"nvidia.com/gpu.replicas": "2"})
+    admissions = Admissions(nodes=[shared, slices("b", gpus=3)])
+
+    outcomes = [str(admissions.review()[1].outcome) for _ in range(4)]
+
+    assert outcomes == ["changed"] * 3 + ["changed_full"]
+
+
+def test_a_pod_with_very_many_forms_is_weighed_on_the_first_of_them() -> None:
+    tiers = [[f"nvidia.com/mig-{n}g.{m}gb" for m in range(1, 9)] for n in range(1, 5)]
+    chains = tuple(tuple(tier) for tier in tiers)
+    review = make_review({tier[0]: 1 for tier in tiers})
+    admissions = Admissions(nodes=[slices("a", gpus=1)], chains=chains)
+
+    pod, result, _ = admissions.review(review)
+
+    assert result.outcome == "nowhere"
+    assert pod["metadata"]["annotations"][MARK] == ",".join(tier[0] for tier in tiers)
+
+
+LONG_AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": f"k{place}", "operator": "DoesNotExist"}]}
+                for place in range(1000)
+            ]
+        }
+    }
+}
+
+
+def test_a_pod_with_thousands_of_terms_of_affinity_is_left_alone() -> None:
+    review = make_review(spec={"affinity": LONG_AFFINITY})
+
+    got, result, _ = Admissions(nodes=[slices("a", gpus=4)]).review(review)
+
+    assert got == review
+    assert result.outcome == "malformed"
+    assert "too long" in result.warnings[0]
+
+
+def test_a_pending_pod_with_thousands_of_terms_of_affinity_is_laid_nowhere() -> None:
+    admissions = Admissions(nodes=[slices("a", g2=1, gpus=4)])
+    admissions.appear(make_review(spec={"affinity": LONG_AFFINITY}), name="long")
+
+    assert admissions.outcome() == "kept"
+
+
+def test_of_thousands_of_containers_only_the_first_forms_are_weighed() -> None:
+    containers = [asking({MIG_3G: 1}, name=f"c{place}") for place in range(5000)]
+    spec = msgspec.convert(make_pod(containers=containers)["spec"], PodSpec)
+
+    plans, faults = read_plans(spec, Chains((LONG_CHAIN,)), takes_shares=False)
+
+    assert [plan.moves for plan in plans] == [(), ((MIG_3G, MIG_2G),)]
+    assert not faults

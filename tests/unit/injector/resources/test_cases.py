@@ -1,0 +1,142 @@
+"""What the webhook does to a pod, bytes in and bytes out, under rules of the wild."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from injector.rules.rules import Outcome, Reason
+from tests.fakes.webhook import (
+    GPU,
+    container,
+    gpus,
+    make_pod,
+    make_review,
+    make_webhook,
+    per_gpu,
+    v100,
+)
+from tests.injection_case import Case
+from tests.injection_cases import CASES
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pod_becomes_what_its_rules_say(case: Case) -> None:
+    webhook = make_webhook(case.rules)
+
+    answered = webhook.send(case.pod, namespace=case.namespace)
+
+    assert answered.is_allowed == (not case.message)
+    assert containers_of(answered.pod) == expected_containers(case)
+    own = case.pod["metadata"].get("annotations", {})
+    assert answered.annotations == {**own, **case.annotations}
+    assert answered.warnings == list(case.warnings)
+    if case.message:
+        assert answered.response["status"]["code"] == 403
+        assert answered.message == case.message
+    elif case.reason is not None:
+        assert not answered.operations
+        assert set(webhook.observer.admissions) == {(Outcome.SKIPPED, case.reason)}
+    else:
+        audit = {"injection": "rule_applied", **case.audit}
+        assert answered.response["auditAnnotations"] == audit
+
+
+def containers_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+
+
+def expected_containers(case: Case) -> list[dict[str, Any]]:
+    """Return the containers with what is injected into them as requests and limits."""
+    return [
+        {**item, "resources": {"requests": amounts, "limits": amounts}}
+        if (amounts := case.injected.get(item["name"]))
+        else item
+        for item in containers_of(case.pod)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        pytest.param({"operation": "UPDATE"}, Reason.NOT_A_CREATE, id="update"),
+        pytest.param(
+            {"operation": "DELETE", "object": None}, Reason.NOT_A_CREATE, id="delete"
+        ),
+        pytest.param(
+            {"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}},
+            Reason.NOT_A_POD,
+            id="deployment",
+        ),
+        pytest.param(
+            {"kind": {"group": "x.com", "version": "v1", "kind": "Pod"}},
+            Reason.NOT_A_POD,
+            id="pod of another group",
+        ),
+        pytest.param(
+            {"subResource": "ephemeralcontainers"}, Reason.NOT_A_POD, id="subresource"
+        ),
+        pytest.param({"object": None}, Reason.NO_OBJECT, id="no object"),
+    ],
+)
+def test_only_the_creation_of_pods_is_looked_at(
+    fields: dict[str, Any], reason: Reason
+) -> None:
+    webhook = make_webhook()
+
+    response = webhook.post(
+        make_review(make_pod(container("a", gpus(1))), **{"uid": "u", **fields})
+    )["response"]
+
+    assert response == {"uid": "u", "allowed": True}
+    assert webhook.observer.admissions == [(Outcome.SKIPPED, reason)]
+
+
+def test_a_dry_run_gets_the_same_patch() -> None:
+    webhook = make_webhook()
+    pod = make_pod(container("a", gpus(1)))
+
+    real, dry = webhook.send(pod, dryRun=False), webhook.send(pod, dryRun=True)
+
+    assert dry.operations == real.operations
+
+
+def test_slash_and_tilde_of_a_key_are_escaped() -> None:
+    rules = v100(annotations={"a/b~c": ""})
+
+    answered = make_webhook(rules).send(make_pod(container("a", gpus(1))))
+
+    assert answered.operations == [
+        {"op": "add", "path": "/metadata/annotations/a~1b~0c", "value": ""}
+    ]
+
+
+def test_both_versions_of_the_review_are_echoed() -> None:
+    review = make_review(make_pod(container("a", gpus(1))))
+    review["apiVersion"] = "admission.k8s.io/v1beta1"
+
+    answer = make_webhook().post(review)
+
+    assert answer["apiVersion"] == "admission.k8s.io/v1beta1"
+    assert answer["response"]["patchType"] == "JSONPatch"
+
+
+def test_new_rules_hold_from_the_next_pod_on() -> None:
+    webhook = make_webhook()
+    pod = make_pod(container("a", gpus(1)))
+    before = webhook.send(pod)
+
+    webhook.book.replace(make_webhook(v100(per_gpu("cpu", 2))).book.current())
+    after = webhook.send(pod)
+
+    assert before.amounts("a")["cpu"] == "4"
+    assert after.amounts("a") == {GPU: "1", "cpu": "2"}
+
+
+def test_the_pod_of_a_review_is_not_written_to() -> None:
+    pod = make_pod(container("a", gpus(1)))
+    before = copy.deepcopy(pod)
+
+    make_webhook().send(pod)
+
+    assert pod == before

@@ -1,0 +1,208 @@
+"""Fallback, other steps and faults of our own around the injection."""
+
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from injector.admission import AdmissionOptions
+from injector.rules.rules import Outcome, Reason
+from injector.steps import FallbackResult, PodFacts
+from tests.fakes.webhook import (
+    GPU,
+    Webhook,
+    both,
+    container,
+    gpus,
+    make_pod,
+    make_review,
+    make_webhook,
+)
+
+MIG = "nvidia.com/mig-2g.20gb"
+
+
+@dataclass
+class ToWholeGpu:
+    """A fallback from a slice to a whole GPU that notes what it is told."""
+
+    seen: list[PodFacts] = field(default_factory=list)
+    released: list[PodFacts] = field(default_factory=list)
+
+    def apply(self, pod: dict[str, Any], facts: PodFacts) -> FallbackResult:
+        self.seen.append(facts)
+        resources = pod["spec"]["containers"][0]["resources"]
+        for amounts in resources.values():
+            if MIG in amounts:
+                amounts[GPU] = amounts.pop(MIG)
+        return FallbackResult("fell", ("fell to a whole GPU",), {"fallback": "2g->gpu"})
+
+    def release(self, facts: PodFacts) -> None:
+        self.released.append(facts)
+
+
+@dataclass
+class BrokenStep:
+    """A step with a fault of its own."""
+
+    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+        raise RuntimeError(f"no such thing in {len(pod)} {facts.name}")
+
+
+@dataclass
+class SchedulerStep:
+    """A step that sets one field."""
+
+    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+        pod["spec"]["schedulerName"] = "gpu"
+        return (f"scheduler set in {facts.namespace}",)
+
+
+def test_the_rule_is_that_of_the_resource_fallen_to() -> None:
+    fallback = ToWholeGpu()
+    webhook = make_webhook(fallback=fallback)
+
+    answered = webhook.send(make_pod(container("a", both({MIG: "1"}))))
+
+    assert answered.amounts("a") == {GPU: "1", "cpu": "4", "memory": "8Gi"}
+    assert answered.warnings == ["fell to a whole GPU"]
+    assert answered.response["auditAnnotations"] == {
+        "injection": "rule_applied",
+        "fallback": "2g->gpu",
+    }
+    assert fallback.released == []
+    assert set(webhook.observer.fallbacks) == {"fell"}
+
+
+def test_a_fallback_reaches_pods_that_no_rule_fits() -> None:
+    answered = make_webhook(fallback=ToWholeGpu()).send(
+        make_pod(container("a", both({MIG: "1"})), gpu_type=None)
+    )
+
+    assert answered.amounts("a") == {GPU: "1"}
+
+
+def test_the_facts_of_a_pod_are_told() -> None:
+    fallback = ToWholeGpu()
+    pod = make_pod(
+        container("a", gpus(1)),
+        metadata={
+            "name": "",
+            "generateName": "w-",
+            "ownerReferences": [
+                {"uid": "other"},
+                {"uid": "owner", "controller": True},
+            ],
+        },
+    )
+
+    make_webhook(fallback=fallback).post(
+        make_review(pod, uid="u", namespace="ml", dryRun=True)
+    )
+
+    assert fallback.seen == [
+        PodFacts(
+            request_uid="u",
+            namespace="ml",
+            name="",
+            generate_name="w-",
+            owner_uid="owner",
+            is_dry_run=True,
+        )
+    ]
+
+
+def test_what_the_fallback_holds_for_a_refused_pod_is_released() -> None:
+    fallback = ToWholeGpu()
+    pod = make_pod(
+        container("a", both({MIG: "1"})),
+        container("s", {"requests": {"cpu": "5"}}),
+    )
+
+    answer = make_webhook(fallback=fallback).post(make_review(pod))
+
+    assert not answer["response"]["allowed"]
+    assert fallback.released == fallback.seen
+    assert answer["response"]["auditAnnotations"] == {"injection": "over_budget"}
+
+
+def test_steps_run_for_pods_that_no_rule_fits_too() -> None:
+    answered = make_webhook(options=AdmissionOptions(steps=(SchedulerStep(),))).send(
+        make_pod(container("a", gpus(1)), gpu_type=None)
+    )
+
+    assert answered.pod["spec"]["schedulerName"] == "gpu"
+    assert answered.warnings == ["scheduler set in default"]
+    assert answered.response["auditAnnotations"] == {"injection": "no_gpu_type"}
+
+
+def test_a_fault_of_our_own_refuses_the_pod_under_its_uid(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fallback = ToWholeGpu()
+    webhook = make_webhook(
+        fallback=fallback, options=AdmissionOptions(steps=(BrokenStep(),))
+    )
+
+    answer = webhook.post(make_review(make_pod(container("a", gpus(1))), uid="u"))
+
+    assert answer == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {
+            "uid": "u",
+            "allowed": False,
+            "status": {
+                "code": 500,
+                "message": "gpu-extender failed on this pod; its log says why",
+            },
+        },
+    }
+    assert webhook.observer.admissions == [(Outcome.FAILED, Reason.INTERNAL_ERROR)]
+    assert fallback.released == fallback.seen
+    assert "no such thing" in caplog.text
+
+
+def test_a_fault_of_our_own_lets_the_pod_pass_if_the_operator_chose_so() -> None:
+    webhook = make_webhook(
+        options=AdmissionOptions(steps=(BrokenStep(),), is_fail_open=True)
+    )
+
+    answer = webhook.post(make_review(make_pod(container("a", gpus(1))), uid="u"))
+
+    assert answer["response"] == {
+        "uid": "u",
+        "allowed": True,
+        "warnings": ["gpu-extender failed: the pod was not changed"],
+    }
+
+
+def logged(caplog: pytest.LogCaptureFixture, webhook: Webhook, pod: Any) -> Any:
+    with caplog.at_level(logging.DEBUG, logger="injector.admission"):
+        webhook.post(make_review(pod, uid="u", namespace="ml", dryRun=True))
+    (record,) = caplog.records
+    return record.message, record.__dict__["fields"]
+
+
+def test_each_review_is_one_line_without_the_object(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    secret = container("a", gpus(1), env=[{"name": "TOKEN", "value": "secret"}])
+    pod = make_pod(secret, metadata={"name": "", "generateName": "train-"})
+
+    message, fields = logged(caplog, make_webhook(fallback=ToWholeGpu()), pod)
+
+    assert message == "admission reviewed"
+    assert fields == {
+        "request_uid": "u",
+        "pod": "ml/train-*",
+        "operation": "CREATE",
+        "is_dry_run": True,
+        "outcome": "injected",
+        "reason": "rule_applied",
+        "fallback": "fell",
+        "patch_operations": 5,
+    }
+    assert "secret" not in json.dumps(fields)

@@ -1,0 +1,182 @@
+"""Which cards suit a pod that wants something of them."""
+
+from typing import Final
+
+import pytest
+
+from scoring.gpu.node_gpus import NO_CARDS, CardReader, NodeCards
+from scoring.gpu.requirements import UNREADABLE, Demand
+from scoring.gpu.suitability import Suitability, choice_of, suitability
+from scoring.resources import Request
+from tests.builders import GPU
+
+GIB: Final = 2**30
+
+
+PRODUCT: Final = "nvidia.com/gpu.product"
+
+
+# --- suitability -------------------------------------------------------------
+
+A100_80: Final = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
+
+
+A100_SOME: Final = {"accelerator": "nvidia-tesla-a100"}
+
+
+T4_SHARED: Final = {PRODUCT: "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"}
+
+
+T4_RENAMED: Final = {PRODUCT: "Tesla-T4", "nvidia.com/gpu.replicas": "4"}
+
+
+SLICES: Final = {PRODUCT: "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb"}
+
+
+UNKNOWN: Final = {PRODUCT: "Acme-1", "nvidia.com/gpu.memory": "38100"}
+
+
+UNSIZED: Final = {PRODUCT: "Acme-1"}
+
+
+ONE: Final = ((GPU, 1),)
+
+
+SUITS, WRONG, OPEN, LITTLE = Suitability
+
+
+def cards_of(labels: dict[str, str]) -> NodeCards:
+    return CardReader().read(labels, ())
+
+
+@pytest.mark.parametrize(
+    ("labels", "demand", "found"),
+    [
+        pytest.param(A100_80, Demand(types=("A100",)), SUITS, id="family"),
+        pytest.param(A100_80, Demand(types=("H100", "A100-80GB")), SUITS, id="second"),
+        pytest.param(A100_80, Demand(types=("A100-40GB",)), WRONG, id="smaller"),
+        pytest.param(A100_80, Demand(types=("A100X", "A10")), WRONG, id="like names"),
+        pytest.param(A100_80, Demand(types=("A10", "acme")), WRONG, id="unheard of"),
+        pytest.param(A100_80, Demand(excluded=("A100",)), WRONG, id="excluded family"),
+        pytest.param(
+            A100_80,
+            Demand(types=("A100",), excluded=("A100-40GB",)),
+            SUITS,
+            id="another one is excluded",
+        ),
+        pytest.param(A100_SOME, Demand(types=("A100",)), SUITS, id="family of family"),
+        pytest.param(A100_SOME, Demand(types=("A100-80GB",)), OPEN, id="maybe"),
+        pytest.param(A100_SOME, Demand(types=("T4",)), WRONG, id="certainly not"),
+        pytest.param(A100_SOME, Demand(excluded=("A100-40GB",)), OPEN, id="maybe not"),
+        pytest.param(
+            A100_SOME,
+            Demand(types=("A100",), excluded=("A100-40GB",)),
+            OPEN,
+            id="maybe the excluded one",
+        ),
+        pytest.param({}, Demand(types=("A100",)), OPEN, id="no label"),
+        pytest.param({}, Demand(excluded=("A100",)), OPEN, id="no label to exclude"),
+        pytest.param(UNSIZED, Demand(types=("ACME 1",)), SUITS, id="own name"),
+        pytest.param(UNSIZED, Demand(excluded=("L4",)), SUITS, id="not the excluded"),
+        pytest.param(UNSIZED, Demand(types=("L4",)), WRONG, id="own name is another"),
+        pytest.param(A100_80, UNREADABLE, WRONG, id="nobody knows what is wanted"),
+    ],
+)
+def test_types_are_accepted_excluded_or_unknown(
+    labels: dict[str, str], demand: Demand, found: Suitability
+) -> None:
+    assert suitability(cards_of(labels), demand, ONE) is found
+
+
+@pytest.mark.parametrize(
+    ("labels", "memory", "found"),
+    [
+        pytest.param(A100_80, 80 * GIB, SUITS, id="as much as its name says"),
+        pytest.param(A100_80, 80 * GIB + 1, LITTLE, id="a byte more"),
+        pytest.param(
+            {PRODUCT: "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"},
+            80 * GIB,
+            SUITS,
+            id="the label says less",
+        ),
+        pytest.param({PRODUCT: "Tesla-T4"}, 16 * GIB, SUITS, id="T4"),
+        pytest.param(A100_SOME, 40 * GIB, SUITS, id="as each of them has"),
+        pytest.param(A100_SOME, 41 * GIB, OPEN, id="as one of them has"),
+        pytest.param(A100_SOME, 81 * GIB, LITTLE, id="as none of them has"),
+        pytest.param(UNKNOWN, 40 * GIB, SUITS, id="unknown, 93 % of it"),
+        pytest.param(UNKNOWN, 41 * GIB, LITTLE, id="unknown, less than 93 %"),
+        pytest.param(UNSIZED, GIB, OPEN, id="unknown, without a label"),
+        pytest.param({}, GIB, OPEN, id="no label at all"),
+        pytest.param({"nvidia.com/gpu.memory": "40960"}, GIB, SUITS, id="memory alone"),
+    ],
+)
+def test_memory_is_that_of_the_model_or_of_the_label(
+    labels: dict[str, str], memory: int, found: Suitability
+) -> None:
+    assert suitability(cards_of(labels), Demand(min_memory=memory), ONE) is found
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [
+        pytest.param(Demand(types=("T4", "A100")), id="a type"),
+        pytest.param(Demand(excluded=("L4",)), id="an exclusion"),
+        pytest.param(Demand(min_memory=2**20), id="memory"),
+        pytest.param(Demand(is_exclusive=True), id="no other pod"),
+        pytest.param(Demand(linked="required"), id="links"),
+    ],
+)
+@pytest.mark.parametrize("labels", [T4_SHARED, T4_RENAMED, SLICES])
+def test_a_demand_on_cards_is_met_by_whole_cards_unless_sharing_is_allowed(
+    demand: Demand, labels: dict[str, str]
+) -> None:
+    cards = cards_of(labels)
+    shared = Demand(demand.types, demand.excluded, (), demand.min_memory, True)  # noqa: FBT003 - in order
+
+    assert suitability(cards, demand, ONE) is WRONG
+    assert suitability(cards, shared, ONE) is SUITS
+
+
+@pytest.mark.parametrize(
+    ("labels", "request_", "gib", "found"),
+    [
+        pytest.param(T4_SHARED, ONE, 4, SUITS, id="a quarter of a T4"),
+        pytest.param(T4_SHARED, ONE, 5, LITTLE, id="more than a quarter"),
+        pytest.param(SLICES, ONE, 40, SUITS, id="a slice"),
+        pytest.param(SLICES, ONE, 41, LITTLE, id="more than a slice"),
+        pytest.param(A100_80, (("nvidia.com/mig-1g.10gb", 2),), 10, SUITS, id="MIG"),
+        pytest.param(A100_80, (("nvidia.com/mig-1g.10gb", 2),), 11, LITTLE, id="more"),
+        pytest.param(
+            A100_80, (("nvidia.com/gpu.shared", 1),), 8, OPEN, id="a share of unknown"
+        ),
+        pytest.param(
+            A100_80,
+            ((GPU, 1), ("nvidia.com/mig-1g.10gb", 1)),
+            40,
+            LITTLE,
+            id="the smallest of two",
+        ),
+    ],
+)
+def test_the_memory_asked_is_that_of_one_unit(
+    labels: dict[str, str], request_: Request, gib: int, found: Suitability
+) -> None:
+    demand = Demand(min_memory=gib * GIB, is_sharing_allowed=True)
+
+    assert suitability(cards_of(labels), demand, request_) is found
+
+
+def test_slices_that_are_asked_by_name_need_no_whole_card() -> None:
+    demand = Demand(types=("A100",))
+
+    assert suitability(cards_of(SLICES), demand, (("nvidia.com/mig-1g.10gb", 1),)) is (
+        SUITS
+    )
+
+
+def test_the_first_name_that_holds_is_the_choice() -> None:
+    names = ("H100", "A100-80GB", "A100")
+
+    assert choice_of(cards_of(A100_80), names) == 1
+    assert choice_of(cards_of(A100_SOME), names) == 2
+    assert choice_of(NO_CARDS, names) == 3

@@ -1,0 +1,395 @@
+"""Verdicts and scores of pods that want something of the cards themselves."""
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import pytest
+
+from cluster.ledger.changes import NodesListed, PodGone, PodSeen, PodsListed
+from cluster.ledger.ledger import Ledger
+from scoring.candidates import Ask, Candidates
+from scoring.feasibility import Verdict, judge
+from scoring.gpu.models import GIB, default_table
+from scoring.gpu.requirements import NO_DEMAND, UNREADABLE, Demand
+from scoring.snapshot import Snapshot
+from scoring.terms import (
+    ScoreOptions,
+    compatible_names,
+    labelled_topology,
+    type_match,
+    type_tiers,
+)
+from tests.builders import (
+    BUILDER,
+    GPU,
+    LABEL_KEYS,
+    Tree,
+    make_ledger,
+    make_node,
+    make_node_record,
+    make_pod,
+    make_pod_record,
+    make_snapshot,
+    take_candidates,
+)
+
+PRODUCT: Final = "nvidia.com/gpu.product"
+H100: Final = "NVIDIA-H100-80GB-HBM3"
+A100_80: Final = "NVIDIA-A100-SXM4-80GB"
+A100_40: Final = "NVIDIA-A100-PCIE-40GB"
+EXCLUSIVE: Final = {"gpu-extender.io/exclusive": "true"}
+COMPATIBLE: Final = {"nvidia-tesla-v100": frozenset({"nvidia-tesla-a100"})}
+OPTIONS: Final = ScoreOptions(
+    0.6,
+    0.8,
+    MappingProxyType(COMPATIBLE),
+    compatible_names=compatible_names(default_table(), COMPATIBLE),
+)
+
+
+def asking(
+    demand: Demand = NO_DEMAND,
+    *request: tuple[str, int],
+    uid: str = "",
+    accelerator: str | None = None,
+    nominated_node: str = "",
+) -> Ask:
+    request = request or ((GPU, 1),)
+    return Ask(uid, request, request[0][0], accelerator, nominated_node, demand)
+
+
+def node_of(name: str, product: str = "", **labels: str) -> Tree:
+    stated = {PRODUCT: product} if product else {}
+    return make_node(name=name, gpus=8, labels={**stated, **labels})
+
+
+def taken(ask: Ask, snapshot: Snapshot) -> Candidates:
+    return take_candidates(snapshot, snapshot.nodes.names, ask)
+
+
+def verdicts_of(
+    ask: Ask, snapshot: Snapshot, *, is_enforcing: bool = False
+) -> dict[str, Verdict]:
+    verdicts = judge(taken(ask, snapshot), ask, is_enforcing=is_enforcing).verdicts
+    return dict(zip(snapshot.nodes.names, map(Verdict, verdicts.tolist()), strict=True))
+
+
+# --- type and memory ---------------------------------------------------------
+
+MIXED: Final = make_snapshot(
+    nodes=[
+        node_of("h100", H100),
+        node_of("a100", A100_80),
+        node_of("small-a100", A100_40),
+        node_of("shared-t4", "Tesla-T4-SHARED", **{"nvidia.com/gpu.replicas": "4"}),
+        node_of("unlabelled"),
+    ]
+)
+FITS, WRONG, OPEN, LITTLE = (
+    Verdict.FEASIBLE,
+    Verdict.WRONG_TYPE,
+    Verdict.TYPE_UNKNOWN,
+    Verdict.TOO_LITTLE_MEMORY,
+)
+
+
+@pytest.mark.parametrize(
+    ("demand", "verdicts"),
+    [
+        pytest.param(NO_DEMAND, [FITS] * 5, id="nothing"),
+        pytest.param(Demand(preferred=("H100",)), [FITS] * 5, id="a preference"),
+        pytest.param(Demand(linked="preferred"), [FITS] * 5, id="links, rather"),
+        pytest.param(
+            Demand(types=("H100", "A100-80GB")),
+            [FITS, FITS, WRONG, WRONG, OPEN],
+            id="a list",
+        ),
+        pytest.param(
+            Demand(excluded=("H100",)), [WRONG, FITS, FITS, WRONG, OPEN], id="exclusion"
+        ),
+        pytest.param(
+            Demand(min_memory=41 * GIB),
+            [FITS, FITS, LITTLE, WRONG, OPEN],
+            id="memory",
+        ),
+        pytest.param(
+            Demand(min_memory=4 * GIB, is_sharing_allowed=True),
+            [FITS, FITS, FITS, FITS, OPEN],
+            id="memory, of a share if need be",
+        ),
+        pytest.param(UNREADABLE, [WRONG] * 5, id="nobody knows"),
+    ],
+)
+def test_nodes_are_judged_by_their_cards(
+    demand: Demand, verdicts: list[Verdict]
+) -> None:
+    assert list(verdicts_of(asking(demand), MIXED).values()) == verdicts
+
+
+def test_type_and_memory_come_after_the_total_and_before_the_free_count() -> None:
+    snapshot = make_snapshot(
+        nodes=[
+            make_node(name="few", gpus=1, labels={PRODUCT: H100}),
+            node_of("wrong", A100_80),
+            node_of("full", H100),
+        ],
+        pods=[
+            make_pod(name=f"on-{name}", gpus=8, node_name=name)
+            for name in ("wrong", "full")
+        ],
+    )
+    ask = asking(Demand(types=("H100",)), (GPU, 2))
+
+    assert verdicts_of(ask, snapshot, is_enforcing=True) == {
+        "few": Verdict.TOO_FEW,
+        "wrong": WRONG,
+        "full": Verdict.INSUFFICIENT,
+    }
+
+
+def test_the_accelerator_selector_holds_beside_a_list() -> None:
+    snapshot = make_snapshot(nodes=[node_of("a", A100_80, accelerator="nvidia-a100")])
+    demand = Demand(types=("A100",))
+
+    assert verdicts_of(asking(demand, accelerator="nvidia-a100"), snapshot) == {
+        "a": FITS
+    }
+    assert verdicts_of(asking(demand, accelerator="other"), snapshot) == {"a": WRONG}
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param({"nvidia.com/mig.config.state": "pending"}, id="MIG is changed"),
+        pytest.param(
+            {"nvidia.com/gpu-driver-upgrade-state": "drain-required"}, id="new driver"
+        ),
+        pytest.param({PRODUCT: f"{H100}-MIG-INVALID"}, id="an invalid layout"),
+    ],
+)
+def test_a_node_in_flux_is_not_ready_whatever_its_type(labels: dict[str, str]) -> None:
+    snapshot = make_snapshot(
+        nodes=[make_node(name="a", gpus=8, labels={PRODUCT: H100, **labels})]
+    )
+
+    for type_ in ("H100", "A100"):
+        ask = asking(Demand(types=(type_,)))
+        assert verdicts_of(ask, snapshot) == {"a": Verdict.NOT_READY}
+
+
+def test_unknown_nodes_have_no_type() -> None:
+    ask = asking(Demand(types=("H100",), is_exclusive=True))
+    for snapshot in (MIXED, make_snapshot()):
+        candidates = take_candidates(snapshot, ["ghost"], ask)
+
+        (verdict,) = judge(candidates, ask, is_enforcing=False).verdicts.tolist()
+
+        assert verdict == Verdict.UNKNOWN_NODE
+
+
+# --- exclusive ---------------------------------------------------------------
+
+
+def test_a_pod_that_wants_to_be_alone_needs_a_node_without_gpu_pods() -> None:
+    snapshot = make_snapshot(
+        nodes=[node_of("empty"), node_of("used"), node_of("cpu-only")],
+        pods=[
+            make_pod(name="a", gpus=1, node_name="used"),
+            make_pod(name="b", cpu="1", node_name="cpu-only"),
+        ],
+    )
+
+    assert verdicts_of(asking(Demand(is_exclusive=True)), snapshot) == {
+        "empty": FITS,
+        "used": Verdict.NOT_ALONE,
+        "cpu-only": FITS,
+    }
+
+
+def test_nobody_joins_a_pod_that_wants_to_be_alone() -> None:
+    lone = make_pod(name="lone", gpus=1, node_name="a", annotations=EXCLUSIVE)
+    snapshot = make_snapshot(nodes=[node_of("a"), node_of("b")], pods=[lone])
+
+    assert verdicts_of(asking(), snapshot) == {"a": Verdict.NOT_ALONE, "b": FITS}
+
+
+@pytest.mark.parametrize("demand", [NO_DEMAND, Demand(is_exclusive=True)])
+def test_a_pod_is_no_company_for_itself(demand: Demand) -> None:
+    lone = make_pod(name="l", uid="lone", gpus=1, node_name="a", annotations=EXCLUSIVE)
+    snapshot = make_snapshot(nodes=[node_of("a")], pods=[lone])
+
+    assert verdicts_of(asking(demand, uid="lone"), snapshot) == {"a": FITS}
+
+
+def test_the_nominated_node_is_not_exempt_from_company() -> None:
+    snapshot = make_snapshot(
+        nodes=[node_of("a")], pods=[make_pod(gpus=1, node_name="a")]
+    )
+    ask = asking(Demand(is_exclusive=True), nominated_node="a")
+
+    assert verdicts_of(ask, snapshot) == {"a": Verdict.INSUFFICIENT}
+
+
+# --- the ledger --------------------------------------------------------------
+
+
+def tenants_of(snapshot: Snapshot) -> tuple[list[int], list[int]]:
+    return snapshot.cards.tenants.tolist(), snapshot.cards.exclusive.tolist()
+
+
+def test_tenants_come_and_go() -> None:
+    ledger = make_ledger(nodes=[node_of("a"), node_of("b")])
+    lone = make_pod_record(
+        make_pod(uid="lone", gpus=1, node_name="a", annotations=EXCLUSIVE)
+    )
+    plain = make_pod_record(make_pod(uid="plain", gpus=1, node_name="a"))
+    assert tenants_of(ledger.build()) == ([0, 0], [0, 0])
+    ledger.apply(PodSeen(lone))
+    ledger.apply(PodSeen(plain))
+    assert tenants_of(ledger.build()) == ([2, 0], [1, 0])
+    ledger.apply(PodGone("lone"))
+    assert tenants_of(ledger.build()) == ([1, 0], [0, 0])
+    ledger.apply(PodGone("plain"))
+    assert tenants_of(ledger.build()) == ([0, 0], [0, 0])
+
+
+def test_a_node_that_was_not_seen_yet_has_its_tenants() -> None:
+    ledger = Ledger(LABEL_KEYS)
+    ledger.apply(PodsListed((make_pod_record(make_pod(gpus=1, node_name="late")),)))
+    ledger.apply(NodesListed((make_node_record(node_of("late")),)))
+
+    assert tenants_of(ledger.build()) == ([1], [0])
+
+
+def test_a_corrected_label_changes_the_cards() -> None:
+    ledger = make_ledger(nodes=[node_of("a", A100_40), node_of("b", A100_40)])
+    ask = asking(Demand(types=("H100",)))
+    before = ledger.build()
+    assert verdicts_of(ask, before) == {"a": WRONG, "b": WRONG}
+
+    ledger.apply(NodesListed(tuple(map(make_node_record, [
+        node_of("a", H100), node_of("b", A100_40)]))))  # fmt: skip
+    after = ledger.build()
+
+    assert verdicts_of(ask, after) == {"a": FITS, "b": WRONG}
+    assert after.changed_since(before.generation).tolist() == [0]
+    assert len(before.cards.kinds) == 1
+
+
+def test_a_mixed_node_is_noticed_by_its_capacity() -> None:
+    labels = {PRODUCT: H100, "nvidia.com/gpu.count": "4"}
+    node = make_node(name="a", gpus=8, labels=labels)
+    record = make_node_record(node, builder=BUILDER)
+
+    assert record.cards.model == ""
+
+
+# --- scores ------------------------------------------------------------------
+
+
+def match(ask: Ask, *nodes: Tree) -> list[float]:
+    snapshot = make_snapshot(nodes=nodes)
+    scores = type_match(taken(ask, snapshot), ask, OPTIONS)
+    assert scores.dtype == np.float64
+    return [float(score) for score in scores]
+
+
+NODES: Final = (
+    node_of("v100", "Tesla-V100-SXM2-16GB"),
+    node_of("a100", A100_80),
+    node_of("h100", H100),
+    node_of("unlabelled"),
+)
+
+
+@pytest.mark.parametrize(
+    ("demand", "scores"),
+    [
+        pytest.param(NO_DEMAND, [50, 50, 50, 50], id="nothing"),
+        pytest.param(Demand(excluded=("L4",)), [50, 50, 50, 50], id="an exclusion"),
+        pytest.param(Demand(types=("H100",)), [0, 0, 100, 0], id="one type"),
+        pytest.param(Demand(types=("H100", "A100")), [0, 70, 100, 0], id="two"),
+        pytest.param(
+            Demand(types=("H100", "A100", "V100")), [70, 85, 100, 0], id="three"
+        ),
+        pytest.param(Demand(preferred=("H100",)), [0, 0, 100, 0], id="a preference"),
+        pytest.param(Demand(preferred=("V100",)), [100, 70, 0, 0], id="compatible"),
+        pytest.param(Demand(preferred=("v100-16gb",)), [100, 0, 0, 0], id="narrower"),
+    ],
+)
+def test_types_score_by_their_place_in_the_list(
+    demand: Demand, scores: list[float]
+) -> None:
+    assert match(asking(demand), *NODES) == scores
+
+
+def test_a_list_counts_before_the_selector_and_the_selector_before_a_rule_key() -> None:
+    node = node_of("a", A100_80, accelerator="x")
+
+    assert match(asking(Demand(types=("A100",)), accelerator="y"), node) == [100]
+    assert match(asking(Demand(preferred=("A100",)), accelerator="y"), node) == [0]
+    assert match(asking(Demand(preferred=("H100",)), accelerator="x"), node) == [100]
+
+
+def test_compatible_types_are_found_by_any_name() -> None:
+    names = compatible_names(
+        default_table(), {"nvidia-tesla-v100": ["nvidia-tesla-a100"], "own": ["T4"]}
+    )
+
+    assert names["v100"] == names["tesla-v100"] == {"tesla-a100"}
+    assert names["own"] == {"t4"}
+
+
+def test_each_accepted_type_is_a_tier() -> None:
+    snapshot = make_snapshot(nodes=NODES)
+    ask = asking(Demand(types=("H100", "A100-80GB", "A100")))
+
+    tiers = type_tiers(taken(ask, snapshot), ask)
+
+    assert tiers.dtype == np.int64
+    assert tiers.tolist() == [3, 1, 0, 3]
+    assert type_tiers(taken(asking(), snapshot), asking()).tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "labels", "score"),
+    [
+        pytest.param(((GPU, 2),), {}, 50, id="two cards"),
+        pytest.param(((GPU, 2),), {"gpu-interconnect": "nvlink"}, 100, id="linked"),
+        pytest.param(
+            ((GPU, 2),),
+            {"gpu-interconnect": "nvlink", "nvidia.com/gpu.replicas": "4"},
+            50,
+            id="two shares",
+        ),
+        pytest.param((("nvidia.com/mig-1g.10gb", 2),), {}, 100, id="two slices"),
+        pytest.param((("nvidia.com/gpu-memory", 40),), {}, 100, id="memory"),
+        pytest.param((("nvidia.com/gpu.shared", 2),), {}, 100, id="shares by name"),
+    ],
+)
+def test_only_whole_cards_count_as_several(
+    request_: tuple[tuple[str, int], ...], labels: dict[str, str], score: float
+) -> None:
+    snapshot = make_snapshot(nodes=[node_of("a", H100, **labels)])
+    ask = asking(NO_DEMAND, *request_)
+
+    assert labelled_topology(taken(ask, snapshot), ask, OPTIONS).tolist() == [score]
+
+
+def test_a_demand_tells_pods_apart() -> None:
+    ask = asking(Demand(types=("H100",)))
+
+    assert ask != replace(ask, demand=NO_DEMAND)
+    assert hash(ask) == hash(replace(ask))
+
+
+def test_company_on_a_node_short_of_cards_may_be_evicted() -> None:
+    snapshot = make_snapshot(
+        nodes=[make_node(name="a", gpus=2)],
+        pods=[make_pod(name="p", gpus=2, node_name="a")],
+    )
+    ask = asking(Demand(is_exclusive=True))
+
+    assert verdicts_of(ask, snapshot) == {"a": Verdict.INSUFFICIENT}

@@ -1,0 +1,171 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from service.commands.cli import main
+from tests.builders import make_node, make_pod
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A configuration over a sound dump of one GPU node and one slice node."""
+    items = [
+        make_node(name="a", gpus=8),
+        make_node(name="b", resources={"nvidia.com/mig-1g.10gb": "7"}),
+        make_pod(name="p", gpus=1, node_name="a"),
+    ]
+    (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "items": items}))
+    path = tmp_path / "config.yaml"
+    path.write_text("cluster: {source: file, files: [dump.json]}\n")
+    return path
+
+
+def test_a_sound_configuration_has_no_faults(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["check-config", str(config)])
+
+    assert status == 0
+    assert capsys.readouterr() == ("config.yaml: no faults\n", "")
+
+
+def test_a_type_in_a_rule_that_nobody_knows_is_a_warning(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "gpu-extender.io/gpu-type"
+    rule = {"annotations": {key: "H100 A100"}}
+    rules = {"namespaceResourceMap": {"ml": {"large": {"nvidia.com/gpu": rule}}}}
+    (config.parent / "rules.json").write_text(json.dumps(rules))
+    config.write_text(config.read_text() + "injection: {rulesFile: rules.json}\n")
+
+    status = main(["check-config", str(config)])
+
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (0, "config.yaml: no faults\n")
+    assert printed.err.startswith(
+        f"Warning: namespaceResourceMap.ml.large.nvidia.com/gpu: annotation {key}:"
+        " 'H100 A100' is no known GPU model or family: "
+    )
+
+
+def test_all_faults_of_a_configuration_are_printed(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("server: {port: -1}\nextra: 1\n")
+
+    status = main(["check-config", str(config)])
+
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (2, "")
+    assert printed.err == (
+        "config.yaml: 2 fault(s)\n"
+        "  server.port: Input should be greater than or equal to 0, got -1\n"
+        "  extra: Extra inputs are not permitted, got 1\n"
+    )
+
+
+def test_all_faults_of_the_files_it_names_are_printed(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (config.parent / "dump.json").write_text('{"kind":"Node","metadata":{}}')
+    config.write_text(
+        "cluster: {source: file, files: [dump.json, ghost.yaml]}\n"
+        "injection: {rulesFile: rules.json}\n"
+        "webhook: {certificateFile: c.pem, keyFile: k.pem}\n"
+    )
+
+    status = main(["check-config", str(config)])
+
+    printed = capsys.readouterr().err
+    assert status == 2
+    assert "dump.json: object.metadata.name: wanted text, got none" in printed
+    assert "ghost.yaml: [Errno 2] No such file or directory" in printed
+    assert "rules.json" in printed
+    assert "certificate c.pem, key k.pem: " in printed
+
+
+def test_a_configuration_that_is_not_there_is_a_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "ghost.yaml")
+
+    statuses = [
+        main(["check-config", path]),
+        main(["serve", "--config", path]),
+        main(["scheduler-config", "--config", path]),
+    ]
+
+    assert statuses == [2, 2, 2]
+    assert capsys.readouterr().err.count("ghost.yaml: 1 fault(s)\n") == 3
+
+
+@pytest.mark.usefixtures("root_logger_as_it_was")
+def test_the_scheduler_configuration_names_what_the_cluster_offers(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["scheduler-config", "--config", str(config)])
+
+    (extender,) = yaml.safe_load(capsys.readouterr().out)["extenders"]
+    names = {resource["name"] for resource in extender["managedResources"]}
+    assert status == 0
+    assert extender["urlPrefix"] == "http://127.0.0.1:8888/scheduler"
+    assert [
+        extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt")
+    ] == [
+        "filter",
+        "prioritize",
+        "preempt",
+    ]
+    assert {"nvidia.com/gpu", "nvidia.com/mig-1g.10gb"} <= names
+    assert (extender["weight"], extender["httpTimeout"]) == (10, "1s")
+
+
+@pytest.mark.usefixtures("root_logger_as_it_was")
+@pytest.mark.parametrize(
+    ("max_score", "deadline", "printed"),
+    [
+        pytest.param(1, 10, (10, "1s"), id="never a weight above 10"),
+        pytest.param(10, 999, (10, "1s"), id="the contract's score"),
+        pytest.param(11, 1000, (9, "2s"), id="just above, and a whole second"),
+        pytest.param(30, 1001, (3, "2s"), id="a weight that is cut"),
+        pytest.param(100, 60_000, (1, "61s"), id="the largest of both"),
+    ],
+)
+def test_weight_and_timeout_fit_the_settings(
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    max_score: int,
+    deadline: int,
+    printed: tuple[int, str],
+) -> None:
+    tree = yaml.safe_load(config.read_text())
+    tree["scoring"] = {"maxScore": max_score}
+    tree["extender"] = {"deadlineMilliseconds": deadline}
+    config.write_text(yaml.safe_dump(tree))
+
+    status = main(["scheduler-config", "--config", str(config)])
+
+    (extender,) = yaml.safe_load(capsys.readouterr().out)["extenders"]
+    assert status == 0
+    assert (extender["weight"], extender["httpTimeout"]) == printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param(["dance"], id="an unknown command"),
+        pytest.param(["serve"], id="serve without a configuration"),
+        pytest.param(["check-config"], id="check-config without a file"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: gpu-extender")

@@ -1,0 +1,244 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from service.commands.cli import main
+from tests.builders import make_node, make_pod
+from tests.extender_app import ExtenderApp
+
+pytestmark = pytest.mark.usefixtures("root_logger_as_it_was")
+
+NODES = [make_node(name="a", gpus=8), make_node(name="b", gpus=1)]
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    """A cluster of two nodes."""
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps({"kind": "List", "items": NODES}))
+    return path
+
+
+def write_manifest(folder: Path, *objects: Any, name: str = "pod.yaml") -> Path:
+    path = folder / name
+    path.write_text(yaml.safe_dump_all(objects))
+    return path
+
+
+def run(*arguments: str | Path) -> int:
+    return main(["explain", *map(str, arguments)])
+
+
+def test_a_table_is_printed_with_a_line_for_each_node(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = make_pod(name="p", namespace="ml", gpus=2, cpu="1500m")
+
+    status = run("-f", write_manifest(tmp_path, pod), "--cluster", dump)
+
+    assert status == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert [line.rstrip() for line in printed.out.splitlines()] == [
+        "ml/p asks 1500m cpu, 2 nvidia.com/gpu",
+        "2 nodes, counts: enforce, profile classic, minMax, scores up to 10",
+        "",
+        (
+            "NODE  TYPE  SCHEDULER  VERDICT                   UTILIZATION(40)"
+            "  TYPEMATCH(30)  TOPOLOGY(30)  TOTAL  SCORE  DETAIL"
+        ),
+        (
+            "a     -     ok         ok                        0              "
+            "  50             50            80     10     asks 2 nvidia.com/gpu:"
+            " 8 free of 8 (0 requested)"
+        ),
+        (
+            "b     -     ok         Too few GPUs on the node  -              "
+            "  -              -             -      -      asks 2 nvidia.com/gpu:"
+            " 1 free of 1 (0 requested)"
+        ),
+        "",
+        "kube-scheduler would offer 2 of 2 nodes; 1 pass.",
+        "Refused: Too few GPUs on the node (1)",
+    ]
+
+
+def test_json_is_what_the_endpoint_answers(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = make_pod(name="p", gpus=2)
+
+    status = run("-f", write_manifest(tmp_path, pod), "--cluster", dump, "-o", "json")
+
+    answer = ExtenderApp(nodes=NODES).client.simulate_post(
+        "/explain", body=json.dumps(pod).encode()
+    )
+    expected = answer.json
+    expected["snapshot"]["ageSeconds"] = None  # read once, just now
+    assert status == 0
+    assert json.loads(capsys.readouterr().out) == expected
+
+
+def test_a_pod_that_fits_nowhere_ends_with_1(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run("-f", write_manifest(tmp_path, make_pod(gpus=9)), "--cluster", dump)
+
+    assert status == 1
+    assert (
+        "Every node would carry one reason: Too few GPUs on the node"
+        in capsys.readouterr().out
+    )
+
+
+def test_each_pod_of_several_manifests_is_explained(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = write_manifest(
+        tmp_path, make_pod(name="p", gpus=1), make_pod(name="q", gpus=9)
+    )
+    listed = {"kind": "List", "items": [make_pod(name="r", gpus=1)]}
+    second = write_manifest(tmp_path, listed, name="list.yaml")
+
+    status = run("-f", first, "-f", second, "--cluster", dump, "-o", "json")
+
+    assert status == 1  # q fits nowhere
+    explained = json.loads(capsys.readouterr().out)
+    assert [page["pod"]["name"] for page in explained] == ["p", "q", "r"]
+
+
+def test_the_template_of_a_deployment_is_explained_and_a_service_passed_over(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployment = {
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"template": {"spec": make_pod(gpus=1)["spec"]}},
+    }
+    service = {"kind": "Service", "metadata": {"name": "web"}}
+
+    status = run("-f", write_manifest(tmp_path, service, deployment), "--cluster", dump)
+
+    assert status == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("default/web asks 1 nvidia.com/gpu\n")
+    assert printed.endswith("The pod is the template of the Deployment 'web'.\n")
+
+
+def test_what_is_not_modelled_is_said_once_under_the_table(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spread = make_pod(gpus=1, spec={"topologySpreadConstraints": [{}]})
+
+    run("-f", write_manifest(tmp_path, spread), "--cluster", dump)
+
+    printed = capsys.readouterr().out
+    assert printed.endswith("\nNot modelled, and asked by this pod: topology spread\n")
+    assert printed.count("Not modelled") == 1
+
+
+def test_all_faults_of_all_inputs_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("extra: 1\n")
+    odd = write_manifest(
+        tmp_path,
+        make_pod(gpus="many"),
+        make_pod(requests={"cpu": "x"}, gpus=1),
+    )
+    none = write_manifest(tmp_path, name="none.yaml")
+
+    status = run(
+        "-f", odd, "-f", "ghost.yaml", "-f", none,
+        "--cluster", tmp_path / "nowhere.json", "--config", config,
+    )  # fmt: skip
+
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (2, "")
+    for message in (
+        "config.yaml: 1 fault(s)\n  extra: Extra inputs are not permitted, got 1",
+        (
+            f"{odd}: document 1: spec.containers[0].resources.limits['nvidia.com/gpu']:"
+            " quantity 'many': not a number with an optional suffix"
+        ),
+        f"{odd}: document 2: spec.containers[0].resources.limits['cpu']: quantity 'x'",
+        "ghost.yaml: [Errno 2] No such file or directory",
+        f"{none}: wanted a Pod, got no object",
+        "nowhere.json: [Errno 2] No such file or directory",
+    ):
+        assert message in printed.err
+
+
+def test_a_manifest_without_pods_is_a_fault(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = write_manifest(tmp_path, {"kind": "Service"})
+
+    status = run("-f", manifest, "--cluster", dump)
+
+    assert status == 2
+    assert f"{manifest}: kind: wanted Pod or one of" in capsys.readouterr().err
+
+
+def test_a_manifest_that_is_no_yaml_is_a_fault(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text("a: [b\n")
+
+    status = run("-f", manifest, "--cluster", dump)
+
+    assert status == 2
+    assert capsys.readouterr().err.startswith(f"{manifest}: while parsing")
+
+
+def test_the_configuration_says_where_the_cluster_is_and_how_to_score(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"cluster: {{source: file, files: [{dump.name}]}}\nscoring: {{maxScore: 100}}\n"
+    )
+
+    status = run("-f", write_manifest(tmp_path, make_pod(gpus=1)), "--config", config)
+
+    assert status == 0
+    assert "scores up to 100" in capsys.readouterr().out
+
+
+def test_a_faulty_kubeconfig_is_a_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("{}\n")
+
+    status = run(
+        "-f", write_manifest(tmp_path, make_pod(gpus=1)), "--kubeconfig", kubeconfig
+    )
+
+    assert status == 2
+    assert "kubeconfig" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param([], id="no manifest"),
+        pytest.param(["-f", "p.yaml", "-o", "xml"], id="an unknown form"),
+        pytest.param(
+            ["-f", "p.yaml", "--cluster", "a", "--kubeconfig", "b"], id="two clusters"
+        ),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(*arguments)
+
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: gpu-extender explain")

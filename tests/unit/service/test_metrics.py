@@ -1,0 +1,269 @@
+from dataclasses import replace
+
+import falcon
+import falcon.testing
+import numpy as np
+import prometheus_client
+import pytest
+
+from cluster.ledger.writer import SnapshotCell
+from scoring.feasibility import Feasibility, Verdict
+from scoring.snapshot import read_only
+from service.collectors import CacheCollector, WatchMetrics
+from service.http.health import Health
+from service.http.middleware import FACE_OF_PATH, FILTER_PATH, RequestFrame
+from service.metrics import Metrics, MetricsResource, outcome_of
+from tests.builders import make_node, make_snapshot
+
+
+def value_of(metrics: Metrics, name: str, **labels: str) -> float | None:
+    """Return the value of one series, None if there is no such series."""
+    return metrics.registry.get_sample_value(f"gpu_extender_{name}", labels)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        ("200 OK", "ok"),
+        ("400 Bad Request", "bad_request"),
+        ("405 Method Not Allowed", "bad_request"),
+        ("413 Content Too Large", "bad_request"),
+        ("500 Internal Server Error", "error"),
+        ("503 Service Unavailable", "unavailable"),
+    ],
+)
+def test_a_status_has_an_outcome(status: str, outcome: str) -> None:
+    assert outcome_of(status) == outcome
+
+
+def test_series_are_there_before_anything_happens() -> None:
+    metrics = Metrics()
+
+    for verb in ("filter", "prioritize", "preempt", "mutate"):
+        assert value_of(metrics, "request_duration_seconds_count", verb=verb) == 0
+        for outcome in ("ok", "bad_request", "unavailable", "error"):
+            assert value_of(metrics, "requests_total", verb=verb, outcome=outcome) == 0
+    for face in FACE_OF_PATH.values():
+        assert value_of(metrics, "requests_refused_total", face=face) == 0
+    assert (
+        value_of(
+            metrics,
+            "scheduler_rejections_total",
+            reason="Insufficient GPUs",
+        )
+        == 0
+    )
+
+
+def test_a_filter_call_counts_candidates_and_reasons() -> None:
+    metrics = Metrics()
+    verdicts = [
+        Verdict.FEASIBLE,
+        Verdict.NO_GPU,
+        Verdict.INSUFFICIENT,
+        Verdict.INSUFFICIENT,
+    ]
+
+    metrics.filtered(
+        Feasibility(np.array(verdicts, dtype=np.int64), np.arange(len(verdicts)) < 3),
+        verdicts.count(Verdict.FEASIBLE),
+    )
+    metrics.filtered(
+        Feasibility(np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.bool_)), 2
+    )
+
+    assert value_of(metrics, "scheduler_candidates_sum", verb="filter", stage="in") == 6
+    assert (
+        value_of(metrics, "scheduler_candidates_sum", verb="filter", stage="out") == 3
+    )
+    assert (
+        value_of(
+            metrics,
+            "scheduler_candidates_count",
+            verb="filter",
+            stage="out",
+        )
+        == 2
+    )
+    assert (
+        value_of(metrics, "scheduler_rejections_total", reason="Node has no GPU") == 1
+    )
+    assert (
+        value_of(
+            metrics,
+            "scheduler_rejections_total",
+            reason="Insufficient GPUs",
+        )
+        == 2
+    )
+    assert (
+        value_of(
+            metrics,
+            "scheduler_rejections_total",
+            reason="GPUs are not ready",
+        )
+        == 0
+    )
+    assert value_of(metrics, "scheduler_count_disagreements_total") == 3
+
+
+def test_a_prioritize_call_counts_candidates() -> None:
+    metrics = Metrics()
+
+    metrics.prioritized(7)
+
+    assert (
+        value_of(
+            metrics,
+            "scheduler_candidates_sum",
+            verb="prioritize",
+            stage="in",
+        )
+        == 7
+    )
+    assert (
+        value_of(
+            metrics,
+            "scheduler_candidates_sum",
+            verb="prioritize",
+            stage="out",
+        )
+        == 7
+    )
+
+
+def test_reloads_and_faults_of_our_own_are_shown() -> None:
+    metrics = Metrics()
+
+    metrics.reloaded("cluster", is_ok=True)
+    metrics.reloaded("rules", is_ok=False)
+    metrics.ledger_failed()
+
+    assert value_of(metrics, "config_reload_ok", file="cluster") == 1
+    assert value_of(metrics, "config_reload_ok", file="rules") == 0
+    assert value_of(metrics, "cache_apply_errors_total") == 1
+
+
+def test_nodes_that_pass_by_a_device_class_are_counted() -> None:
+    metrics = Metrics()
+
+    before = value_of(metrics, "scheduler_device_class_passes_total")
+    metrics.passed_by_device_class(3)
+
+    assert before == 0
+    assert value_of(metrics, "scheduler_device_class_passes_total") == 3
+
+
+def cache_metrics(*, is_synced: bool, failing: tuple[bool, ...] = ()) -> Metrics:
+    """Return metrics of a cache."""
+    metrics, cell = Metrics(), SnapshotCell()
+    if is_synced:
+        nodes = [make_node(name=str(number)) for number in range(len(failing))]
+        cell.publish(
+            replace(make_snapshot(nodes=nodes), failing=read_only(np.array(failing)))
+            if failing
+            else make_snapshot()
+        )
+    metrics.registry.register(
+        CacheCollector(cell, lambda: {"pods": 1.5}, lambda: {"nodes": 3})
+    )
+    return metrics
+
+
+def test_the_cache_is_read_when_scraped() -> None:
+    metrics = cache_metrics(is_synced=True)
+
+    assert value_of(metrics, "cache_synced") == 1
+    assert value_of(metrics, "cache_snapshot_generation") == 1
+    assert value_of(metrics, "cache_objects", kind="nodes") == 3
+    age = value_of(metrics, "cache_snapshot_age_seconds", kind="pods")
+    assert age == 1.5
+
+
+def test_failing_nodes_are_shown() -> None:
+    metrics = cache_metrics(is_synced=True, failing=(True, False, True))
+
+    assert value_of(metrics, "failing_nodes") == 2
+
+
+def test_an_unsynced_cache_has_generation_0() -> None:
+    metrics = cache_metrics(is_synced=False)
+
+    assert value_of(metrics, "cache_synced") == 0
+    assert value_of(metrics, "cache_snapshot_generation") == 0
+    assert value_of(metrics, "failing_nodes") == 0
+
+
+def test_lists_and_watches_are_counted() -> None:
+    metrics = Metrics()
+    watch = WatchMetrics(metrics.registry)
+
+    watch.listed("pods", 500)
+    watch.events("pods", "ADDED", 4)
+    watch.decode_fault("nodes")
+    watch.watch_restarted("pods", "gone")
+
+    assert value_of(metrics, "cache_lists_total", kind="pods") == 1
+    assert value_of(metrics, "cache_watch_events_total", kind="pods", type="ADDED") == 4
+    assert value_of(metrics, "cache_decode_faults_total", kind="nodes") == 1
+    assert (
+        value_of(
+            metrics,
+            "cache_watch_restarts_total",
+            kind="pods",
+            reason="gone",
+        )
+        == 1
+    )
+
+
+class FixedAnswer:
+    """A resource that answers with one status."""
+
+    def __init__(self, status: str) -> None:
+        self._status = status
+
+    def on_post(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer."""
+        resp.status = self._status
+
+
+def test_requests_of_the_verbs_alone_are_timed() -> None:
+    metrics = Metrics()
+    health = Health(SnapshotCell(), dict, stale_after_seconds=1.0)
+    app = falcon.App(middleware=[RequestFrame(metrics, health)])
+    app.add_route(FILTER_PATH, FixedAnswer(falcon.HTTP_503))
+    app.add_route("/other", FixedAnswer(falcon.HTTP_200))
+    client = falcon.testing.TestClient(app)
+
+    client.simulate_post(FILTER_PATH)
+    client.simulate_get(FILTER_PATH)
+    client.simulate_post("/other")
+
+    assert (
+        value_of(metrics, "requests_total", verb="filter", outcome="unavailable") == 1
+    )
+    assert (
+        value_of(metrics, "requests_total", verb="filter", outcome="bad_request") == 1
+    )
+    assert value_of(metrics, "request_duration_seconds_count", verb="filter") == 2
+
+
+def test_the_page_is_in_the_text_format_of_prometheus() -> None:
+    app = falcon.App()
+    app.add_route("/metrics", MetricsResource(Metrics()))
+
+    answer = falcon.testing.TestClient(app).simulate_get("/metrics")
+
+    assert answer.headers["content-type"] == prometheus_client.CONTENT_TYPE_LATEST
+    assert "# TYPE gpu_extender_requests_total counter" in answer.text
+
+
+def test_holds_are_counted_whenever_somebody_reads() -> None:
+    metrics = Metrics()
+    held = ["pod"]
+    metrics.read_holds(lambda: len(held))
+
+    held.append("another pod")
+
+    assert value_of(metrics, "webhook_holds") == 2
