@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.clusters import build_snapshot, node_names
-from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
+from scoring.candidates import Candidates, LabelKeys, PodRequest, take_columns
 from scoring.feasibility import judge
 from scoring.normalization import METHODS, Scale, normalize
 from scoring.profiles import classic, score_terms
@@ -19,7 +19,7 @@ SIZES: Final = (100, 1000, 5000, 10_000)
 LABELS: Final = LabelKeys()
 OPTIONS: Final = ScoreOptions(0.6, 0.8, {"nvidia-h100": frozenset({"nvidia-l4"})})
 WEIGHTS: Final = {"utilization": 40, "typeMatch": 30, "topology": 30}
-ASK: Final = Ask(
+ASK: Final = PodRequest(
     uid="asking",
     request=(("nvidia.com/gpu", 2),),
     primary="nvidia.com/gpu",

@@ -9,13 +9,13 @@ import falcon
 import numpy as np
 
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
-from extender.tracking.assumed_pods import Placements
-from extender.tracking.count_mismatches import Disagreements
-from extender.tracking.last_answers import AnsweredCalls
-from extender.verbs.call import Question, VerbOptions, pose
+from extender.tracking.assumed_pods import AssumedPods
+from extender.tracking.count_mismatches import CountMismatches
+from extender.tracking.last_answers import LastAnswers
+from extender.verbs.call import VerbCall, VerbOptions, look_up
 from extender.verbs.filter_answer import encode_filter
-from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline, Freshness
-from extender.verbs.memo import FilterCall, Memo
+from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline, SnapshotWait
+from extender.verbs.memo import FilterCall, FilterMemo
 from extender.verbs.preempt import preempt_nodes
 from extender.verbs.verbs import (
     count_claimed,
@@ -26,7 +26,7 @@ from extender.verbs.verbs import (
 from extender.wire import answers
 from extender.wire import filter as wire
 from extender.wire.preempt import decode_preempt_args, encode_preempt_result
-from scoring.candidates import Ask
+from scoring.candidates import PodRequest
 from scoring.feasibility import Feasibility
 from scoring.snapshot import Int64Array
 
@@ -56,7 +56,9 @@ class VerbObserver(Protocol):
 class RefusalListener(Protocol):
     """Told of each filter call's answer; `Waker` is one."""
 
-    def note(self, ask: Ask, generation: int, offered: int, *, is_empty: bool) -> None:
+    def note(
+        self, pod_request: PodRequest, generation: int, offered: int, *, is_empty: bool
+    ) -> None:
         """Note whether all of the nodes that a call named were refused."""
         ...
 
@@ -71,24 +73,24 @@ class VerbParts:
     options : callable
         Returns what the settings say of the verbs at this moment.
     observer : VerbObserver
-    memo : Memo
-    disagreements : Disagreements
-    answered : AnsweredCalls
-    freshness : Freshness or None
+    memo : FilterMemo
+    count_mismatches : CountMismatches
+    answered : LastAnswers
+    snapshot_wait : SnapshotWait or None
     listener : RefusalListener or None
-    placements : Placements
+    assumed_pods : AssumedPods
     """
 
     source: SnapshotSource
     options: Callable[[], VerbOptions]
     observer: VerbObserver
-    memo: Memo
-    disagreements: Disagreements
-    answered: AnsweredCalls = field(default_factory=AnsweredCalls)
-    freshness: Freshness | None = None
+    memo: FilterMemo
+    count_mismatches: CountMismatches
+    answered: LastAnswers = field(default_factory=LastAnswers)
+    snapshot_wait: SnapshotWait | None = None
     listener: RefusalListener | None = None
-    placements: Placements = field(
-        default_factory=lambda: Placements(is_counting=False)
+    assumed_pods: AssumedPods = field(
+        default_factory=lambda: AssumedPods(is_counting=False)
     )
 
 
@@ -111,60 +113,66 @@ class FilterResource:
         body = req.bounded_stream.read()
         args = wire.decode_args(body)
         deadline.check()
-        question, result = self._judge(args, options)
+        verb_call, result = self._judge(args, options)
         deadline.check()
-        parts.placements.forget(question.ask.uid)
-        under_way = parts.placements.under_way(question.snapshot, question.ask.uid)
-        places = shortlisted(question, result, options, under_way)
-        answer = encode_filter(body, args, question, result, places)
+        parts.assumed_pods.forget(verb_call.pod_request.uid)
+        under_way = parts.assumed_pods.under_way(
+            verb_call.snapshot, verb_call.pod_request.uid
+        )
+        places = shortlisted(verb_call, result, options, under_way)
+        answer = encode_filter(body, args, verb_call, result, places)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = answer.data
-        if answer.next_body is not None:
+        if answer.expected_prioritize_body is not None:
             parts.memo.keep(
-                FilterCall(answer.next_body, options, question, answer.places)
+                FilterCall(
+                    answer.expected_prioritize_body, options, verb_call, answer.places
+                )
             )
         if len(answer.places) == 1:  # kube-scheduler asks for no priorities then
-            note_placement(parts.placements, question, int(answer.places[0]))
+            note_assumed(parts.assumed_pods, verb_call, int(answer.places[0]))
         parts.observer.filtered(result, len(answer.places))
-        claimed = count_claimed(question, result, options)
+        claimed = count_claimed(verb_call, result, options)
         if claimed:
             parts.observer.passed_by_device_class(claimed)
-        parts.disagreements.note(question.names, question.ask.request, result)
+        parts.count_mismatches.note(
+            verb_call.names, verb_call.pod_request.request, result
+        )
         parts.answered.note_filter(
-            question.ask.uid,
-            question.snapshot.generation,
+            verb_call.pod_request.uid,
+            verb_call.snapshot.generation,
             result.verdicts,
             len(answer.places),
         )
         if parts.listener is not None:
             parts.listener.note(
-                question.ask,
-                question.snapshot.generation,
-                len(question.names),
+                verb_call.pod_request,
+                verb_call.snapshot.generation,
+                len(verb_call.names),
                 is_empty=not len(answer.places),
             )
-        log_call(FILTER, question.ask.uid, len(question.names), result)
+        log_call(FILTER, verb_call.pod_request.uid, len(verb_call.names), result)
 
     def _judge(
         self, args: wire.ExtenderArgs, options: VerbOptions
-    ) -> tuple[Question, Feasibility]:
+    ) -> tuple[VerbCall, Feasibility]:
         """Judge on the present snapshot, and perhaps once more on the next one.
 
         Where the answer would be empty or a name is unknown, that one is waited for. A
         request with objects may be about nodes that no snapshot will ever have.
         """
         parts = self._parts
-        question = pose(args, parts.source.current(), options)
-        result = filter_nodes(question, options)
-        if parts.freshness is None or args.nodes is not None or not question.names:
-            return question, result
-        is_doubtful = question.has_unknown or not result.feasible.any()
-        if question.ask.request and is_doubtful:
-            newer = parts.freshness.look_again(question.snapshot)
+        verb_call = look_up(args, parts.source.current(), options)
+        result = filter_nodes(verb_call, options)
+        if parts.snapshot_wait is None or args.nodes is not None or not verb_call.names:
+            return verb_call, result
+        is_doubtful = verb_call.has_unknown or not result.feasible.any()
+        if verb_call.pod_request.request and is_doubtful:
+            newer = parts.snapshot_wait.wait_for_newer(verb_call.snapshot)
             if newer is not None:
-                question = pose(args, newer, options)
-                result = filter_nodes(question, options)
-        return question, result
+                verb_call = look_up(args, newer, options)
+                result = filter_nodes(verb_call, options)
+        return verb_call, result
 
 
 class PrioritizeResource:
@@ -180,26 +188,31 @@ class PrioritizeResource:
         body = req.bounded_stream.read()
         call = parts.memo.recall(body, options)
         if call is None:
-            question = pose(wire.decode_args(body), parts.source.current(), options)
+            verb_call = look_up(wire.decode_args(body), parts.source.current(), options)
             places = None
         else:
-            question, places = call.question, call.places
+            verb_call, places = call.verb_call, call.places
         deadline.check()
-        under_way = parts.placements.under_way(question.snapshot, question.ask.uid)
-        priorities = prioritize_nodes(question, options, places, under_way)
+        under_way = parts.assumed_pods.under_way(
+            verb_call.snapshot, verb_call.pod_request.uid
+        )
+        priorities = prioritize_nodes(verb_call, options, places, under_way)
         deadline.check()
-        literals = question.literals(places)
+        literals = verb_call.literals(places)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = answers.encode_priorities(literals, priorities)
         best = best_alone(priorities)
         if best is not None:
             place = best if places is None else int(places[best])
-            note_placement(parts.placements, question, place)
+            note_assumed(parts.assumed_pods, verb_call, place)
         parts.observer.prioritized(len(priorities))
         parts.answered.note_prioritize(
-            question.ask.uid, question.snapshot.generation, literals, priorities
+            verb_call.pod_request.uid,
+            verb_call.snapshot.generation,
+            literals,
+            priorities,
         )
-        log_call(PRIORITIZE, question.ask.uid, len(priorities), None)
+        log_call(PRIORITIZE, verb_call.pod_request.uid, len(priorities), None)
 
 
 def best_alone(priorities: Int64Array) -> int | None:
@@ -217,10 +230,10 @@ def best_alone(priorities: Int64Array) -> int | None:
     return best if count == 1 else None
 
 
-def note_placement(placements: Placements, question: Question, place: int) -> None:
+def note_assumed(assumed_pods: AssumedPods, verb_call: VerbCall, place: int) -> None:
     """Note that the answer leaves the pod one best node."""
-    ask = question.ask
-    placements.note(ask.uid, question.names[place], ask.request)
+    pod_request = verb_call.pod_request
+    assumed_pods.note(pod_request.uid, verb_call.names[place], pod_request.request)
 
 
 def log_call(
@@ -235,7 +248,7 @@ def log_call(
         }
         if result is not None:
             fields["feasible"] = int(result.feasible.sum())
-            fields["disagreements"] = result.disagreements
+            fields["disagreements"] = result.count_mismatches
         logger.debug("call answered", extra={"fields": fields})
 
 
@@ -244,11 +257,11 @@ class MalformedHandler:
 
     Parameters
     ----------
-    answered : AnsweredCalls
+    answered : LastAnswers
         Told of pods that cannot be judged.
     """
 
-    def __init__(self, answered: AnsweredCalls) -> None:
+    def __init__(self, answered: LastAnswers) -> None:
         self._answered = answered
 
     def __call__(
@@ -312,6 +325,6 @@ class PreemptResource:
                 "pod_uid": args.pod.metadata.uid,
                 "candidates": len(args.victims),
                 "feasible": len(preemption.kept),
-                "disagreements": preemption.result.disagreements,
+                "disagreements": preemption.result.count_mismatches,
             }
             logger.debug("call answered", extra={"fields": fields})

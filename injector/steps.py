@@ -9,7 +9,7 @@ from cluster.decode.faults import Fault
 from cluster.decode.objects import Pod
 from injector.review import ReviewError, read_pod
 from scoring.quantity import QuantityError, exact_amount, shorten
-from scoring.resources import ResourceScope, is_whole_card
+from scoring.resources import ResourceScope, is_whole_gpu
 
 # Of pods that the kubelet runs whatever the API server thinks of them.
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
@@ -150,7 +150,7 @@ class TolerationStep:
     """Lets GPU pods onto nodes that are tainted with the name of their resource.
 
     The toleration is that of the ``ExtendedResourceToleration`` admission plugin; for
-    slices and shares, nodes tainted with the vendor's whole card are tolerated, too.
+    slices and shares, nodes tainted with the vendor's whole GPU are tolerated, too.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class TolerationStep:
         for resource in asked(read_pod(pod)):
             if self.scope.is_gpu(resource):
                 keys[resource] = None
-                if not is_whole_card(resource):
+                if not is_whole_gpu(resource):
                     keys[f"{resource.partition('/')[0]}/gpu"] = None
         if not keys:
             return ()

@@ -6,10 +6,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from scoring.gpu.node_gpus import NO_CARDS, NodeCards
-from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
+from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.protocols import Share
-from scoring.resources import Request, ResourceScope, is_whole_card
+from scoring.resources import Request, ResourceScope, is_whole_gpu
 from scoring.snapshot import (
     BoolArray,
     IndexArray,
@@ -20,11 +20,11 @@ from scoring.snapshot import (
 )
 
 # What of an ask is the same for pods that ask alike.
-Shape: TypeAlias = tuple[Request, str, str | None, Demand]
+RequestKey: TypeAlias = tuple[Request, str, str | None, GpuRequirements]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PodRequest:
     """What one pod asks of a node.
 
     Attributes
@@ -39,8 +39,8 @@ class Ask:
         ``nodeSelector.accelerator``.
     nominated_node : str
         ``status.nominatedNodeName``; empty for none.
-    demand : Demand
-        What it wants of the cards themselves.
+    gpu_requirements : GpuRequirements
+        What it wants of the GPUs themselves.
     """
 
     uid: str
@@ -48,7 +48,7 @@ class Ask:
     primary: str
     accelerator: str | None
     nominated_node: str
-    demand: Demand = NO_DEMAND
+    gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS
 
     @property
     def amount(self) -> int:
@@ -56,30 +56,30 @@ class Ask:
         return dict(self.request).get(self.primary, 0)
 
     @property
-    def shape(self) -> Shape:
+    def request_key(self) -> RequestKey:
         """What is the same for every pod that asks alike."""
-        return self.request, self.primary, self.accelerator, self.demand
+        return self.request, self.primary, self.accelerator, self.gpu_requirements
 
     @property
-    def cards(self) -> int:
-        """How many whole cards the pod asks."""
-        return self.amount if is_whole_card(self.primary) else 0
+    def gpus(self) -> int:
+        """How many whole GPUs the pod asks."""
+        return self.amount if is_whole_gpu(self.primary) else 0
 
     @property
-    def reads_cards(self) -> bool:
-        """Whether it matters what the cards of a node are."""
-        return self.demand.names_cards or self.cards > 1
+    def reads_gpus(self) -> bool:
+        """Whether it matters what the GPUs of a node are."""
+        return self.gpu_requirements.names_gpus or self.gpus > 1
 
 
 def primary_resource(request: Request, scope: ResourceScope) -> str:
-    """Return the pod's own GPU resource: whole cards first, then by name.
+    """Return the pod's own GPU resource: whole GPUs first, then by name.
 
     A pod without any takes the first other managed resource; with none of those
     either, the empty string.
     """
     names = [name for name, _ in request]
     gpus = [name for name in names if scope.is_gpu(name)]
-    whole = [name for name in gpus if is_whole_card(name)]
+    whole = [name for name in gpus if is_whole_gpu(name)]
     return next(iter(whole or gpus or names), "")
 
 
@@ -115,11 +115,11 @@ class Candidates:
         nor shares them. Read only for a pod that asks several.
     nominated : bool array, shape (C,)
         True for the pod's nominated node.
-    card_codes : int64 array, shape (C,)
-        Place of the node's cards in `card_kinds`. Read only for a pod that wants
-        something of the cards, or asks several.
-    card_kinds : sequence of NodeCards
-    tenants, exclusive : int64 array, shape (C,)
+    gpu_codes : int64 array, shape (C,)
+        Place of the node's GPUs in `gpu_kinds`. Read only for a pod that wants
+        something of the GPUs, or asks several.
+    gpu_kinds : sequence of NodeGpus
+    gpu_pods, exclusive : int64 array, shape (C,)
         How many other pods with a managed resource are on the node, and how many of
         them want to be alone.
     """
@@ -136,9 +136,9 @@ class Candidates:
     type_names: Sequence[str]
     linked: BoolArray
     nominated: BoolArray
-    card_codes: Int64Array
-    card_kinds: Sequence[NodeCards]
-    tenants: Int64Array
+    gpu_codes: Int64Array
+    gpu_kinds: Sequence[NodeGpus]
+    gpu_pods: Int64Array
     exclusive: Int64Array
 
 
@@ -171,7 +171,7 @@ _ONE_NODE: Final = _one_node()
 
 
 def take_columns(
-    snapshot: Snapshot, found: IndexArray, ask: Ask, keys: LabelKeys
+    snapshot: Snapshot, found: IndexArray, pod_request: PodRequest, keys: LabelKeys
 ) -> Candidates:
     """Select nodes of `snapshot`.
 
@@ -181,7 +181,7 @@ def take_columns(
     found : index array, shape (C,)
         Their columns, as `find_columns` returns them; -1 for a node that it lacks. One
         that is repeated is a candidate as often.
-    ask : Ask
+    pod_request : PodRequest
     keys : LabelKeys
 
     Returns
@@ -193,30 +193,32 @@ def take_columns(
     if not snapshot.nodes.names:  # nothing to take columns from
         snapshot = _ONE_NODE
     columns = np.maximum(found, 0)
-    tables = _take_tables(snapshot, columns, ask)
+    tables = _take_tables(snapshot, columns, pod_request)
     allocatable, requested, offered = tables
-    tenants = snapshot.cards.tenants.take(columns)
-    exclusive = snapshot.cards.exclusive.take(columns)
-    share = snapshot.shares.get(ask.uid) if ask.uid else None
+    gpu_pods = snapshot.gpus.gpu_pods.take(columns)
+    exclusive = snapshot.gpus.exclusive.take(columns)
+    share = snapshot.shares.get(pod_request.uid) if pod_request.uid else None
     if share is not None:
         here = found == snapshot.nodes.column_of.get(share.node_name, -2)
-        _take_out_own_share(snapshot, share, here, ask, requested)
-        tenants[here] -= 1
-        exclusive[here] -= share.demand.is_exclusive
+        _take_out_own_share(snapshot, share, here, pod_request, requested)
+        gpu_pods[here] -= 1
+        exclusive[here] -= share.gpu_requirements.is_exclusive
     claimed = np.zeros_like(offered)
-    for row, (resource, _) in enumerate(ask.request):
+    for row, (resource, _) in enumerate(pod_request.request):
         if resource in snapshot.device_class_resources:
             claimed[row] = ~offered[row]
     nothing = np.zeros(count, dtype=np.bool_)
     nominated = nothing
-    if ask.nominated_node:
-        nominated = found == snapshot.nodes.column_of.get(ask.nominated_node, -2)
-    type_codes, type_names = _take_types(snapshot, columns, ask, keys)
-    card_codes, card_kinds = _take_cards(snapshot, columns, ask)
+    if pod_request.nominated_node:
+        nominated = found == snapshot.nodes.column_of.get(
+            pod_request.nominated_node, -2
+        )
+    type_codes, type_names = _take_types(snapshot, columns, pod_request, keys)
+    gpu_codes, gpu_kinds = _take_gpus(snapshot, columns, pod_request)
     link = snapshot.labels.get(keys.interconnect)
     linked = nothing
-    if link is not None and ask.cards > 1:
-        whole = np.array([kind.is_whole for kind in card_kinds])[card_codes]
+    if link is not None and pod_request.gpus > 1:
+        whole = np.array([kind.is_whole for kind in gpu_kinds])[gpu_codes]
         linked = whole & (link.codes.take(columns) == link.code_of.get("nvlink", -1))
     return Candidates(
         known=known,
@@ -231,41 +233,41 @@ def take_columns(
         type_names=type_names,
         linked=linked,
         nominated=nominated,
-        card_codes=card_codes,
-        card_kinds=card_kinds,
-        tenants=tenants,
+        gpu_codes=gpu_codes,
+        gpu_kinds=gpu_kinds,
+        gpu_pods=gpu_pods,
         exclusive=exclusive,
     )
 
 
 def _take_types(
-    snapshot: Snapshot, columns: IndexArray, ask: Ask, keys: LabelKeys
+    snapshot: Snapshot, columns: IndexArray, pod_request: PodRequest, keys: LabelKeys
 ) -> tuple[Int64Array, Sequence[str]]:
     """Return code and names of the GPU types, if the pod asks one."""
     kind = snapshot.labels.get(keys.accelerator)
-    if kind is None or ask.accelerator is None:
+    if kind is None or pod_request.accelerator is None:
         return np.zeros(len(columns), dtype=np.int64), ("",)
     return kind.codes.take(columns), ("", *kind.code_of)
 
 
-def _take_cards(
-    snapshot: Snapshot, columns: IndexArray, ask: Ask
-) -> tuple[Int64Array, Sequence[NodeCards]]:
-    """Return code and kinds of the cards, if they matter to the pod."""
-    if not ask.reads_cards:
-        return np.zeros(len(columns), dtype=np.int64), (NO_CARDS,)
-    return snapshot.cards.codes.take(columns), snapshot.cards.kinds
+def _take_gpus(
+    snapshot: Snapshot, columns: IndexArray, pod_request: PodRequest
+) -> tuple[Int64Array, Sequence[NodeGpus]]:
+    """Return code and kinds of the GPUs, if they matter to the pod."""
+    if not pod_request.reads_gpus:
+        return np.zeros(len(columns), dtype=np.int64), (NO_GPUS,)
+    return snapshot.gpus.codes.take(columns), snapshot.gpus.kinds
 
 
 def _take_tables(
-    snapshot: Snapshot, columns: IndexArray, ask: Ask
+    snapshot: Snapshot, columns: IndexArray, pod_request: PodRequest
 ) -> tuple[Int64Array, Int64Array, BoolArray]:
     """Return allocatable, requested and offered, shape (Q, C), fresh arrays."""
-    shape = (len(ask.request), len(columns))
+    shape = (len(pod_request.request), len(columns))
     allocatable = np.zeros(shape, dtype=np.int64)
     requested = np.zeros(shape, dtype=np.int64)
     offered = np.zeros(shape, dtype=np.bool_)
-    for row, (resource, _) in enumerate(ask.request):
+    for row, (resource, _) in enumerate(pod_request.request):
         source = snapshot.row_of(resource)
         if source is not None:
             # PERF: `take` of a contiguous row, and "clip" since numpy writes to a
@@ -280,10 +282,14 @@ def _take_tables(
 
 
 def _take_out_own_share(
-    snapshot: Snapshot, share: Share, here: BoolArray, ask: Ask, requested: Int64Array
+    snapshot: Snapshot,
+    share: Share,
+    here: BoolArray,
+    pod_request: PodRequest,
+    requested: Int64Array,
 ) -> None:
     """Subtract what the asking pod itself holds: it never counts against itself."""
     held = dict(share.request)
-    for row, (resource, _) in enumerate(ask.request):
+    for row, (resource, _) in enumerate(pod_request.request):
         if snapshot.row_of(resource) is not None:  # else nothing of it is counted
             requested[row, here] -= held.get(resource, 0)

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from scoring.candidates import Ask, Candidates
+from scoring.candidates import Candidates, PodRequest
 from scoring.gpu.suitability import Suitability, suitability
-from scoring.resources import is_whole_card
+from scoring.resources import is_whole_gpu
 from scoring.snapshot import BoolArray, Int64Array
 
 
@@ -81,17 +81,17 @@ class Feasibility:
     ----------
     verdicts : int64 array, shape (C,)
         Values of `Verdict`.
-    disagreeing : bool array, shape (C,)
+    mismatched : bool array, shape (C,)
         True for candidates that pass although our own count of them is too low.
     """
 
     verdicts: Int64Array
-    disagreeing: BoolArray
+    mismatched: BoolArray
 
     @property
-    def disagreements(self) -> int:
+    def count_mismatches(self) -> int:
         """How many candidates pass although our own count of them is too low."""
-        return int(np.count_nonzero(self.disagreeing))
+        return int(np.count_nonzero(self.mismatched))
 
     @property
     def feasible(self) -> BoolArray:
@@ -100,13 +100,15 @@ class Feasibility:
         return feasible
 
 
-def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibility:
+def judge(
+    candidates: Candidates, pod_request: PodRequest, *, is_enforcing: bool
+) -> Feasibility:
     """Judge each candidate by the checks of `Verdict`, in their order.
 
     Parameters
     ----------
     candidates : Candidates, C nodes
-    ask : Ask
+    pod_request : PodRequest
     is_enforcing : bool
         Whether too low a free count refuses a node. If not, kube-scheduler's own count
         is trusted, which knows of pods that we cannot see yet.
@@ -122,16 +124,16 @@ def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibilit
     on it may still be ending.
     """
     count = len(candidates.known)
-    if not ask.request:
+    if not pod_request.request:
         return Feasibility(
             np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_)
         )
-    needed = _needed(ask)
+    needed = _needed(pod_request)
     counted = ~candidates.claimed
     lacking = ~candidates.offered
-    is_short = _in_any_row(short_of(candidates, ask)) & ~candidates.nominated
-    whole = np.array([[is_whole_card(name)] for name, _ in ask.request])
-    # All cards of a kind are sick: capacity is there, allocatable is not.
+    is_short = _in_any_row(short_of(candidates, pod_request)) & ~candidates.nominated
+    whole = np.array([[is_whole_gpu(name)] for name, _ in pod_request.request])
+    # All GPUs of a kind are sick: capacity is there, allocatable is not.
     is_sick = _in_any_row((candidates.allocatable == 0) & counted)
     checks = [
         (Verdict.UNKNOWN_NODE, ~candidates.known),
@@ -140,14 +142,14 @@ def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibilit
         (Verdict.NOT_READY, candidates.faulted | is_sick),
         (Verdict.TOO_FEW, _in_any_row((candidates.allocatable < needed) & counted)),
     ]
-    if ask.accelerator is not None:
-        checks.append((Verdict.WRONG_TYPE, ~_matching_type(candidates, ask)))
-    if ask.demand.is_of_cards:
-        checks.extend(_card_checks(candidates, ask))
+    if pod_request.accelerator is not None:
+        checks.append((Verdict.WRONG_TYPE, ~_matching_type(candidates, pod_request)))
+    if pod_request.gpu_requirements.is_of_gpus:
+        checks.extend(_gpu_checks(candidates, pod_request))
     # kube-scheduler's own trial of evictions knows counts alone: where those suffice it
     # would find that nobody has to go, and take that for an error. A nominated node on
     # which no eviction helped would have it evict elsewhere, though.
-    not_alone = _not_alone(candidates, ask)
+    not_alone = _not_alone(candidates, pod_request)
     may_resolve = is_short | candidates.nominated
     checks.append((Verdict.INSUFFICIENT, not_alone & may_resolve))
     checks.append((Verdict.NOT_ALONE, not_alone))
@@ -159,19 +161,28 @@ def judge(candidates: Candidates, ask: Ask, *, is_enforcing: bool) -> Feasibilit
     return Feasibility(verdicts, is_short & (verdicts == FEASIBLE))
 
 
-def _card_checks(candidates: Candidates, ask: Ask) -> list[tuple[Verdict, BoolArray]]:
-    """Return where the cards are not what the pod wants of them."""
+def _gpu_checks(
+    candidates: Candidates, pod_request: PodRequest
+) -> list[tuple[Verdict, BoolArray]]:
+    """Return where the GPUs are not what the pod wants of them."""
     of_kind = np.array(
-        [suitability(kind, ask.demand, ask.request) for kind in candidates.card_kinds],
+        [
+            suitability(kind, pod_request.gpu_requirements, pod_request.request)
+            for kind in candidates.gpu_kinds
+        ],
         dtype=np.int64,
     )
-    found = of_kind[candidates.card_codes]
+    found = of_kind[candidates.gpu_codes]
     return [(verdict, found == int(kind)) for kind, verdict in _UNSUITABLE.items()]
 
 
-def _not_alone(candidates: Candidates, ask: Ask) -> BoolArray:
-    """Return where the pod, or one that is there, would not have the cards alone."""
-    others = candidates.tenants if ask.demand.is_exclusive else candidates.exclusive
+def _not_alone(candidates: Candidates, pod_request: PodRequest) -> BoolArray:
+    """Return where the pod, or one that is there, would not have the GPUs alone."""
+    others = (
+        candidates.gpu_pods
+        if pod_request.gpu_requirements.is_exclusive
+        else candidates.exclusive
+    )
     not_alone: BoolArray = others > 0
     return not_alone
 
@@ -185,25 +196,27 @@ def _in_any_row(table: BoolArray) -> BoolArray:
     return in_any
 
 
-def _needed(ask: Ask) -> Int64Array:
+def _needed(pod_request: PodRequest) -> Int64Array:
     """Return the asked amounts, int64 of shape (Q, 1)."""
-    return np.array([amount for _, amount in ask.request], dtype=np.int64)[:, None]
+    return np.array([amount for _, amount in pod_request.request], dtype=np.int64)[
+        :, None
+    ]
 
 
-def short_of(candidates: Candidates, ask: Ask) -> BoolArray:
+def short_of(candidates: Candidates, pod_request: PodRequest) -> BoolArray:
     """Return where our count of free amounts is too low, bool of shape (Q, C)."""
     free = np.maximum(candidates.allocatable - candidates.requested, 0)
-    is_short: BoolArray = (free < _needed(ask)) & ~candidates.claimed
+    is_short: BoolArray = (free < _needed(pod_request)) & ~candidates.claimed
     return is_short
 
 
-def counted_as_full(candidates: Candidates, ask: Ask) -> Candidates:
+def counted_as_full(candidates: Candidates, pod_request: PodRequest) -> Candidates:
     """Return the candidates with all amounts taken that are too few for the pod.
 
     kube-scheduler says that they suffice, so we are the one behind: that node passes,
     and is scored as the full node that we see.
     """
-    is_short = short_of(candidates, ask)
+    is_short = short_of(candidates, pod_request)
     if not is_short.any():
         return candidates
     return replace(
@@ -212,10 +225,14 @@ def counted_as_full(candidates: Candidates, ask: Ask) -> Candidates:
     )
 
 
-def _matching_type(candidates: Candidates, ask: Ask) -> BoolArray:
+def _matching_type(candidates: Candidates, pod_request: PodRequest) -> BoolArray:
     """Return where the node's ``accelerator`` label is exactly the one asked."""
     labelled = candidates.type_names[1:]  # entry 0 stands for nodes without the label
-    code = labelled.index(ask.accelerator) + 1 if ask.accelerator in labelled else -1
+    code = (
+        labelled.index(pod_request.accelerator) + 1
+        if pod_request.accelerator in labelled
+        else -1
+    )
     is_match: BoolArray = candidates.type_codes == code
     return is_match
 

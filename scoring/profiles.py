@@ -6,12 +6,12 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from scoring.candidates import Ask, Candidates
+from scoring.candidates import Candidates, PodRequest
 from scoring.normalization import Totals
 from scoring.snapshot import Float64Array, Int64Array
 from scoring.terms import ScoreOptions, labelled_topology, type_match, utilization
 
-Term: TypeAlias = Callable[[Candidates, Ask, ScoreOptions], Float64Array]
+Term: TypeAlias = Callable[[Candidates, PodRequest, ScoreOptions], Float64Array]
 
 Combine: TypeAlias = Callable[[Mapping[str, Float64Array], Mapping[str, int]], Totals]
 
@@ -26,11 +26,14 @@ TERMS: Final[Mapping[str, Term]] = {
 
 
 def score_terms(
-    candidates: Candidates, ask: Ask, options: ScoreOptions, weights: Mapping[str, int]
+    candidates: Candidates,
+    pod_request: PodRequest,
+    options: ScoreOptions,
+    weights: Mapping[str, int],
 ) -> dict[str, Float64Array]:
     """Return each weighted term of the candidates, float64 of shape (C,)."""
     return {
-        name: term(candidates, ask, options)
+        name: term(candidates, pod_request, options)
         for name, term in TERMS.items()
         if weights.get(name, 0)
     }

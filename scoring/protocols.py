@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from scoring.gpu.node_gpus import NodeCards
-from scoring.gpu.requirements import Demand
+from scoring.gpu.node_gpus import NodeGpus
+from scoring.gpu.requirements import GpuRequirements
 from scoring.resources import Request
 
 
@@ -92,7 +92,7 @@ class NodeFacts(Protocol):
     @property
     def is_cordoned(self) -> bool: ...
     @property
-    def cards(self) -> NodeCards: ...
+    def gpus(self) -> NodeGpus: ...
 
 
 class SelectorRequirement(Protocol):
@@ -148,7 +148,7 @@ class PendingPod(Protocol):
     @property
     def constraints(self) -> Constraints: ...
     @property
-    def demand(self) -> Demand: ...
+    def gpu_requirements(self) -> GpuRequirements: ...
 
 
 class Arrival(Protocol):
@@ -185,4 +185,4 @@ class Share(Protocol):
     @property
     def request(self) -> Request: ...
     @property
-    def demand(self) -> Demand: ...
+    def gpu_requirements(self) -> GpuRequirements: ...

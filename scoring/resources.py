@@ -76,10 +76,10 @@ class Remembered(dict[str, bool]):
         return self[resource]
 
 
-def is_whole_card(resource: str) -> bool:
-    """Say whether `resource` names whole cards, as opposed to slices or shares.
+def is_whole_gpu(resource: str) -> bool:
+    """Say whether `resource` names whole GPUs, as opposed to slices or shares.
 
-    >>> is_whole_card("nvidia.com/gpu"), is_whole_card("nvidia.com/mig-1g.10gb")
+    >>> is_whole_gpu("nvidia.com/gpu"), is_whole_gpu("nvidia.com/mig-1g.10gb")
     (True, False)
     """
     return resource.endswith("/gpu")

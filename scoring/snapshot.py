@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring.gpu.node_gpus import NO_CARDS, NodeCards
+from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.protocols import Arrival, LimitMaxima, NodeFacts, PendingPod, Share
 
 Int64Array: TypeAlias = NDArray[np.int64]
@@ -80,31 +80,31 @@ class LabelColumn:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CardColumns:
-    """What cards the nodes have, and how many pods use them.
+class GpuColumns:
+    """What GPUs the nodes have, and how many pods use them.
 
     Attributes
     ----------
     codes : int64 array, shape (N,)
-        Place of each node's cards in `kinds`.
-    kinds : tuple of NodeCards
-    tenants : int64 array, shape (N,)
+        Place of each node's GPUs in `kinds`.
+    kinds : tuple of NodeGpus
+    gpu_pods : int64 array, shape (N,)
         Bound pods that hold a managed resource.
     exclusive : int64 array, shape (N,)
         How many of those want no other such pod beside them.
     """
 
     codes: Int64Array
-    kinds: tuple[NodeCards, ...]
-    tenants: Int64Array
+    kinds: tuple[NodeGpus, ...]
+    gpu_pods: Int64Array
     exclusive: Int64Array
 
 
-def no_card_columns(count: int) -> CardColumns:
+def no_gpu_columns(count: int) -> GpuColumns:
     """Return the columns of `count` nodes of which nothing is known."""
     nothing = np.zeros(count, dtype=np.int64)
     nothing.setflags(write=False)
-    return CardColumns(nothing, (NO_CARDS,), nothing, nothing)
+    return GpuColumns(nothing, (NO_GPUS,), nothing, nothing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,8 +142,8 @@ class Snapshot:
         count as new.
     labels : mapping
         label key -> its column, for the keys that scoring reads
-    cards : CardColumns
-        Nothing is known of any node's cards if it is not given.
+    gpus : GpuColumns
+        Nothing is known of any node's GPUs if it is not given.
     facts : tuple of NodeFacts, length N
     shares : mapping
         pod UID -> what a bound pod with a managed resource holds
@@ -176,7 +176,7 @@ class Snapshot:
     labels: Mapping[str, LabelColumn] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    cards: CardColumns = field(default_factory=lambda: no_card_columns(0))
+    gpus: GpuColumns = field(default_factory=lambda: no_gpu_columns(0))
     facts: tuple[NodeFacts, ...] = ()
     shares: Mapping[str, Share] = field(default_factory=lambda: MappingProxyType({}))
     pending: tuple[PendingPod, ...] = ()
@@ -198,11 +198,11 @@ class Snapshot:
             nowhere = read_only(np.zeros(n, dtype=np.bool_))
             object.__setattr__(self, "failing", nowhere)
         _check("failing", self.failing, np.bool_, (n,))
-        if not len(self.cards.codes):
-            object.__setattr__(self, "cards", no_card_columns(n))
-        _check("cards.codes", self.cards.codes, np.int64, (n,))
-        _check("cards.tenants", self.cards.tenants, np.int64, (n,))
-        _check("cards.exclusive", self.cards.exclusive, np.int64, (n,))
+        if not len(self.gpus.codes):
+            object.__setattr__(self, "gpus", no_gpu_columns(n))
+        _check("cards.codes", self.gpus.codes, np.int64, (n,))
+        _check("cards.tenants", self.gpus.gpu_pods, np.int64, (n,))
+        _check("cards.exclusive", self.gpus.exclusive, np.int64, (n,))
         if self.changed_at is not None:
             _check("changed_at", self.changed_at, np.int64, (n,))
         for key, column in self.labels.items():

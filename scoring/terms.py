@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from scoring.candidates import Ask, Candidates
+from scoring.candidates import Candidates, PodRequest
 from scoring.gpu.models import GpuTable, normal_name
 from scoring.gpu.suitability import choice_of
 from scoring.snapshot import Float64Array, Int64Array
@@ -81,14 +81,14 @@ STRATEGIES: Final[
 
 
 def utilization(
-    candidates: Candidates, ask: Ask, options: ScoreOptions
+    candidates: Candidates, pod_request: PodRequest, options: ScoreOptions
 ) -> Float64Array:
     """Score nodes by the requested part of the pod's own GPU resource.
 
     Parameters
     ----------
     candidates : Candidates, C nodes
-    ask : Ask
+    pod_request : PodRequest
     options : ScoreOptions
 
     Returns
@@ -100,7 +100,12 @@ def utilization(
     """
     count = len(candidates.known)
     row = next(
-        (i for i, (name, _) in enumerate(ask.request) if name == ask.primary), -1
+        (
+            i
+            for i, (name, _) in enumerate(pod_request.request)
+            if name == pod_request.primary
+        ),
+        -1,
     )
     if row < 0:
         return np.zeros(count)
@@ -112,7 +117,9 @@ def utilization(
     return scores
 
 
-def type_match(candidates: Candidates, ask: Ask, options: ScoreOptions) -> Float64Array:
+def type_match(
+    candidates: Candidates, pod_request: PodRequest, options: ScoreOptions
+) -> Float64Array:
     """Score nodes by the GPU type that the pod asks for.
 
     Returns
@@ -124,10 +131,10 @@ def type_match(candidates: Candidates, ask: Ask, options: ScoreOptions) -> Float
         otherwise, and for a node that does not name its type. Without a list, the same
         for ``nodeSelector.accelerator``, else for what the pod prefers.
     """
-    demand = ask.demand
-    if not demand.types and ask.accelerator is not None:
-        return _accelerator_match(candidates, ask.accelerator, options)
-    names = demand.types or demand.preferred
+    gpu_requirements = pod_request.gpu_requirements
+    if not gpu_requirements.types and pod_request.accelerator is not None:
+        return _accelerator_match(candidates, pod_request.accelerator, options)
+    names = gpu_requirements.types or gpu_requirements.preferred
     if not names:
         return np.full(len(candidates.known), NOTHING_ASKED_SCORE)
     step = (MAX_NODE_SCORE - LAST_CHOICE_SCORE) / max(len(names) - 1, 1)
@@ -137,13 +144,13 @@ def type_match(candidates: Candidates, ask: Ask, options: ScoreOptions) -> Float
             MAX_NODE_SCORE - step * choice
             if choice < len(names)
             else COMPATIBLE_SCORE
-            if compatible & cards.names
+            if compatible & gpus.names
             else 0.0
-            for cards in candidates.card_kinds
-            for choice in (choice_of(cards, names),)
+            for gpus in candidates.gpu_kinds
+            for choice in (choice_of(gpus, names),)
         ]
     )
-    return score_of_kind[candidates.card_codes]
+    return score_of_kind[candidates.gpu_codes]
 
 
 def compatible_names(
@@ -189,7 +196,7 @@ def _accelerator_match(
     return score_of_code[candidates.type_codes]
 
 
-def type_tiers(candidates: Candidates, ask: Ask) -> Int64Array:
+def type_tiers(candidates: Candidates, pod_request: PodRequest) -> Int64Array:
     """Return which of the accepted types each candidate has.
 
     Returns
@@ -199,15 +206,18 @@ def type_tiers(candidates: Candidates, ask: Ask) -> Int64Array:
         for any other type; 0 everywhere for a pod without a list.
     """
     tier_of_kind = np.array(
-        [choice_of(cards, ask.demand.types) for cards in candidates.card_kinds],
+        [
+            choice_of(gpus, pod_request.gpu_requirements.types)
+            for gpus in candidates.gpu_kinds
+        ],
         dtype=np.int64,
     )
-    return tier_of_kind[candidates.card_codes]
+    return tier_of_kind[candidates.gpu_codes]
 
 
 def labelled_topology(
     candidates: Candidates,
-    ask: Ask,
+    pod_request: PodRequest,
     _options: ScoreOptions,
 ) -> Float64Array:
     """Score nodes by whether several GPUs of one pod are joined.
@@ -215,9 +225,9 @@ def labelled_topology(
     Returns
     -------
     float64 array, shape (C,)
-        100 for a pod of at most one whole card and on nodes that say NVLink, else 50.
+        100 for a pod of at most one whole GPU and on nodes that say NVLink, else 50.
         Slices and shares have no links that a pod could use.
     """
-    if ask.cards <= 1:
+    if pod_request.gpus <= 1:
         return np.full(len(candidates.known), MAX_NODE_SCORE)
     return np.where(candidates.linked, MAX_NODE_SCORE, UNLINKED_SCORE)

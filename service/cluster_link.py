@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from cluster.api.protocol import Api
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
 from cluster.watch.cluster_watch import ClusterWatch
-from extender.tracking.assumed_pods import Placements
+from extender.tracking.assumed_pods import AssumedPods
 from extender.verbs.call import VerbOptions
-from extender.verbs.fresh_snapshot import Freshness
+from extender.verbs.fresh_snapshot import SnapshotWait
 from extender.wakeup.waker import Waker, WakerParts
 from service.collectors import WatchMetrics
 from service.metrics import Metrics
@@ -29,8 +29,8 @@ class ClusterLink:
 
     Attributes
     ----------
-    freshness : Freshness
-    placements : Placements
+    snapshot_wait : SnapshotWait
+    assumed_pods : AssumedPods
     waker : Waker or None
         None where the settings switch it off.
     """
@@ -47,8 +47,8 @@ class ClusterLink:
         self._watch = ClusterWatch(
             api, writer.submit, options().builder, WatchMetrics(metrics.registry)
         )
-        self.freshness = Freshness(cell, settings.freshness_milliseconds / 1000)
-        self.placements = Placements(is_counting=settings.placements_under_way)
+        self.snapshot_wait = SnapshotWait(cell, settings.freshness_milliseconds / 1000)
+        self.assumed_pods = AssumedPods(is_counting=settings.placements_under_way)
         self.waker: Waker | None = None
         if settings.wake_up:
             self.waker = Waker(

@@ -42,7 +42,9 @@ class CacheCollector(Collector):
             snapshot = self._source.current()
             generation = snapshot.generation
             failing = int(np.count_nonzero(snapshot.failing))
-            unreadable = sum(not pod.demand.is_readable for pod in snapshot.pending)
+            unreadable = sum(
+                not pod.gpu_requirements.is_readable for pod in snapshot.pending
+            )
         families: list[Metric] = [
             _gauge(
                 "gpu_extender_cache_synced", "1 once all is counted.", generation > 0

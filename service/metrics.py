@@ -12,7 +12,7 @@ import prometheus_client
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from extender.tracking.deferred import Later
+from extender.tracking.deferred import DeferredMetrics
 from extender.wakeup.waker import OUTCOMES as WAKE_OUTCOMES
 from injector.rules.rules import Outcome, Reason
 from scoring.feasibility import REASONS, Feasibility, Verdict
@@ -44,7 +44,7 @@ def outcome_of(status: str) -> str:
 class _Settling(Collector):
     """Settles what is counted later, and has nothing of its own."""
 
-    def __init__(self, later: Later) -> None:
+    def __init__(self, later: DeferredMetrics) -> None:
         self._later = later
 
     def describe(self) -> Iterable[Metric]:
@@ -53,7 +53,7 @@ class _Settling(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Settle."""
-        self._later.settle()
+        self._later.flush()
         return ()
 
 
@@ -66,7 +66,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = prometheus_client.CollectorRegistry()
-        self.later = Later(lambda count, *values: count(*values))
+        self.later = DeferredMetrics(lambda count, *values: count(*values))
         # Collected first: what is read after it is up to date.
         self.registry.register(_Settling(self.later))
         duration = prometheus_client.Histogram(
@@ -96,7 +96,7 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        self._disagreements = prometheus_client.Counter(
+        self._count_mismatches = prometheus_client.Counter(
             "gpu_extender_scheduler_count_disagreements",
             "Nodes passed on kube-scheduler's count where our own is lower.",
             registry=self.registry,
@@ -195,8 +195,8 @@ class Metrics:
                     child.inc(counts[verdict])
         self._filter_in.observe(count)
         self._filter_out.observe(answered)
-        if result.disagreements:
-            self._disagreements.inc(result.disagreements)
+        if result.count_mismatches:
+            self._count_mismatches.inc(result.count_mismatches)
 
     def passed_by_device_class(self, count: int) -> None:
         """Count nodes that passed because a DeviceClass carries their resource."""
@@ -215,8 +215,8 @@ class Metrics:
         count = len(result.verdicts)
         self._preempt_in.observe(count)
         self._preempt_out.observe(count - int(np.count_nonzero(result.verdicts)))
-        if result.disagreements:
-            self._disagreements.inc(result.disagreements)
+        if result.count_mismatches:
+            self._count_mismatches.inc(result.count_mismatches)
 
     def woke(self, outcome: str) -> None:
         """Count a refused pod that was to be woken."""

@@ -11,16 +11,16 @@ from typing import Final
 
 from cluster.decode.records import FaultSignals, RecordBuilder
 from cluster.dump import load_dump
-from cluster.ledger.changes import CardsChanged
+from cluster.ledger.changes import GpuModelsChanged
 from cluster.ledger.failures import FailureLimits, Failures
 from cluster.ledger.ledger import Ledger
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
-from extender.tracking.deferred import Settler
-from extender.tracking.last_answers import AnsweredCalls
+from extender.tracking.deferred import DeferredThread
+from extender.tracking.last_answers import LastAnswers
 from extender.verbs.call import VerbOptions
 from injector.fallback.chains import find_chain_faults
 from scoring.candidates import LabelKeys
-from scoring.gpu.node_gpus import CardReader
+from scoring.gpu.node_gpus import GpuLabelReader
 from scoring.normalization import Scale
 from scoring.profiles import PROFILES
 from service.certificates.rotator import load_certificate, watch_files
@@ -29,7 +29,7 @@ from service.collectors import CacheCollector, FaceCollector
 from service.http.app import Collaborators, create_app
 from service.http.health import Health
 from service.http.listeners import Listeners, allow_connections
-from service.http.middleware import Gate, build_slots
+from service.http.middleware import ConcurrencyLimit, build_slots
 from service.metrics import Metrics
 from service.reload import Reloader, WatchedFiles
 from service.settings.settings import Settings, read_settings
@@ -96,8 +96,10 @@ def freeze_memory() -> None:
     gc.freeze()
 
 
-def build_records(settings: Settings, cards: CardReader | None = None) -> RecordBuilder:
-    """Return what turns objects into records; `cards` reads by the settings' rules."""
+def build_records(
+    settings: Settings, gpus: GpuLabelReader | None = None
+) -> RecordBuilder:
+    """Return what turns objects into records; `gpus` reads by the settings' rules."""
     signals = settings.fault_signals
     return RecordBuilder(
         settings.scope(),
@@ -106,26 +108,26 @@ def build_records(settings: Settings, cards: CardReader | None = None) -> Record
             signals.product_labels,
             MappingProxyType(dict(signals.conditions)),
         ),
-        cards or CardReader(settings.gpu_types.rules()),
+        gpus or GpuLabelReader(settings.gpu_types.rules()),
         settings.demands(),
     )
 
 
 def build_verb_options(
-    settings: Settings, cards: CardReader | None = None
+    settings: Settings, gpus: GpuLabelReader | None = None
 ) -> VerbOptions:
-    """Return what the settings say of the verbs; `cards` as for `build_records`."""
+    """Return what the settings say of the verbs; `gpus` as for `build_records`."""
     scoring = settings.scoring
     weights = MappingProxyType(scoring.weights.model_dump(by_alias=True))
     default_counts = "enforce" if settings.cluster.source == "file" else "trust"
-    builder = build_records(settings, cards)
+    builder = build_records(settings, gpus)
     return VerbOptions(
         builder=builder,
         label_keys=LabelKeys(settings.labels.accelerator, settings.labels.interconnect),
         is_enforcing=(settings.extender.counts or default_counts) == "enforce",
         profile=scoring.profile,
         weights=weights,
-        score_options=scoring.options(builder.cards.table),
+        score_options=scoring.options(builder.gpus.table),
         scale=Scale(
             scoring.normalize,
             scoring.max_score,
@@ -172,7 +174,7 @@ class Runtime:
             self.cell,
             self.ages,
             settings.cluster.stale_after_seconds,
-            self._certificate_obstacles,
+            self._certificate_not_ready_reasons,
         )
         self.metrics.registry.register(
             CacheCollector(self.cell, self.ages, self._ledger.counts)
@@ -186,7 +188,7 @@ class Runtime:
         self.metrics.registry.register(FaceCollector(slots, self._certificate))
         deadlines = deadline_seconds(settings)
         self._link = self._build_link()
-        answered = AnsweredCalls()
+        answered = LastAnswers()
         self.app = create_app(
             Collaborators(
                 self.cell,
@@ -200,12 +202,16 @@ class Runtime:
                 answered=answered,
             )
         )
-        self._settler = Settler((self.metrics.later.settle, answered.later.settle))
+        self._settler = DeferredThread((self.metrics.later.flush, answered.later.flush))
         self._reloader = Reloader(
             self._watched_files(), settings.cluster.poll_seconds, self.metrics.reloaded
         )
-        gate = Gate(self.app, slots, self.metrics.request_refused)
-        self._listeners = Listeners(gate, settings, self._certificate, self.health)
+        concurrency_limit = ConcurrencyLimit(
+            self.app, slots, self.metrics.request_refused
+        )
+        self._listeners = Listeners(
+            concurrency_limit, settings, self._certificate, self.health
+        )
         self.server = self._listeners.http
 
     def _build_link(self) -> ClusterLink | None:
@@ -222,9 +228,11 @@ class Runtime:
             settings.extender,
         )
 
-    def _certificate_obstacles(self) -> list[str]:
+    def _certificate_not_ready_reasons(self) -> list[str]:
         """Return why no client would take our certificate; empty if one might."""
-        return [] if self._certificate is None else self._certificate.obstacles()
+        return (
+            [] if self._certificate is None else self._certificate.not_ready_reasons()
+        )
 
     @property
     def https_port(self) -> int | None:
@@ -260,16 +268,16 @@ class Runtime:
             logger.warning(
                 "settings changed that need a restart", extra={"fields": {"keys": kept}}
             )
-        cards = self.live.verb_options.builder.cards
-        has_new_cards = in_use.gpu_types != old.gpu_types
-        if has_new_cards:
+        gpus = self.live.verb_options.builder.gpus
+        has_new_gpus = in_use.gpu_types != old.gpu_types
+        if has_new_gpus:
             rules = in_use.gpu_types.rules()
-            cards.use(rules)
-            self._webhook.use_cards(rules)
-        self.live = Live(in_use, build_verb_options(in_use, cards))
-        if has_new_cards:
+            gpus.use(rules)
+            self._webhook.use_gpus(rules)
+        self.live = Live(in_use, build_verb_options(in_use, gpus))
+        if has_new_gpus:
             demands = self.live.verb_options.builder.demands
-            self._writer.submit(CardsChanged(cards.read, demands.reread))
+            self._writer.submit(GpuModelsChanged(gpus.read, demands.reread))
 
     def _dump_paths(self) -> tuple[Path, ...]:
         return tuple(self._folder / name for name in self.live.settings.cluster.files)

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import SnapshotSource
 from injector.admission import AdmissionObserver, AdmissionOptions
-from injector.affinity.step import AffinityStep, KnownCards
+from injector.affinity.step import AffinityStep, KnownGpus
 from injector.fallback.annotations import FallbackAnnotations
 from injector.fallback.chains import Chains
 from injector.fallback.fallback import Fallback, FallbackOptions
@@ -17,10 +17,10 @@ from injector.rules.file import load_rules
 from injector.rules.rules import RuleBook, Rules
 from injector.steps import PodStep, SchedulerStep, TolerationStep
 from injector.warnings.capacity import CapacityCheck
-from injector.warnings.gpu_types import DemandCheck
+from injector.warnings.gpu_types import GpuTypeCheck
 from injector.warnings.limit_ranges import LimitCheck
-from scoring.gpu.node_gpus import CardReader, CardRules
-from scoring.gpu.requirements import DemandAnnotations
+from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
+from scoring.gpu.requirements import GpuAnnotations
 from scoring.resources import ResourceScope
 from service.settings.settings import Settings
 from service.settings.webhook import FallbackSettings, InjectionSettings
@@ -52,10 +52,12 @@ class Webhook:
             None if injection.rules_file is None else folder / injection.rules_file
         )
         self._rules = RuleBook(Rules())
-        card_rules = settings.gpu_types.rules()
-        self._demands = DemandReader(settings.demands(), CardReader(card_rules))
-        self._known_cards = (
-            KnownCards(source, card_rules) if injection.type_affinity else None
+        gpu_rules = settings.gpu_types.rules()
+        self._demands = GpuRequirementsReader(
+            settings.demands(), GpuLabelReader(gpu_rules)
+        )
+        self._known_gpus = (
+            KnownGpus(source, gpu_rules) if injection.type_affinity else None
         )
         self._context = build_rule_context(
             injection, fallback, self._demands.annotations
@@ -63,7 +65,7 @@ class Webhook:
         self.holds = Holds(source, hold_seconds=fallback.hold_seconds)
         self._fallback = Fallback(
             self.holds,
-            build_fallback_options(fallback, self._demands, self._known_cards),
+            build_fallback_options(fallback, self._demands, self._known_gpus),
         )
         injector = Injector(
             self._rules.current,
@@ -82,7 +84,7 @@ class Webhook:
                 checks=(
                     CapacityCheck(source, scope, self._demands),
                     LimitCheck(source, scope),
-                    DemandCheck(self._demands, scope, source),
+                    GpuTypeCheck(self._demands, scope, source),
                 ),
                 is_fail_open=injection.failure_policy == "Ignore",
             ),
@@ -91,20 +93,20 @@ class Webhook:
     def _build_steps(self, scope: ResourceScope) -> tuple[PodStep, ...]:
         """Return the steps that the settings switch on."""
         steps = build_steps(self._injection, scope)
-        if self._known_cards is None:
+        if self._known_gpus is None:
             return steps
-        return (*steps, AffinityStep(self._known_cards, self._demands, scope))
+        return (*steps, AffinityStep(self._known_gpus, self._demands, scope))
 
     def load_rules(self) -> None:
         """Put the rule file to use; raise `RulesError` with all its faults."""
         if self.rules_path is not None:
             self._rules.replace(load_rules(self.rules_path, self._context))
 
-    def use_cards(self, rules: CardRules) -> None:
+    def use_gpus(self, rules: GpuLabelRules) -> None:
         """Tell models and families by other rules from now on."""
         self._demands.use(rules)
-        if self._known_cards is not None:
-            self._known_cards.use(rules)
+        if self._known_gpus is not None:
+            self._known_gpus.use(rules)
 
     def use(self, fallback: FallbackSettings) -> None:
         """Take new chains and namespaces; holds stay as they are.
@@ -117,18 +119,18 @@ class Webhook:
             self._rules.replace(load_rules(self.rules_path, context))
         self._context = context
         self._fallback.use(
-            build_fallback_options(fallback, self._demands, self._known_cards)
+            build_fallback_options(fallback, self._demands, self._known_gpus)
         )
 
 
 def build_rule_context(
     injection: InjectionSettings,
     fallback: FallbackSettings,
-    demands: DemandAnnotations,
+    demands: GpuAnnotations,
 ) -> RuleContext:
     """Return what a rule file must leave alone.
 
-    Where there are chains, also what a pod says that it wants of the cards: a node was
+    Where there are chains, also what a pod says that it wants of the GPUs: a node was
     chosen by it before a rule could change it.
     """
     names = fallback.annotations
@@ -160,7 +162,9 @@ def build_steps(
 
 
 def build_fallback_options(
-    settings: FallbackSettings, demands: DemandReader, known_cards: KnownCards | None
+    settings: FallbackSettings,
+    demands: GpuRequirementsReader,
+    known_gpus: KnownGpus | None,
 ) -> FallbackOptions:
     """Return what the settings say of the fallback."""
     names = settings.annotations
@@ -174,5 +178,5 @@ def build_fallback_options(
         ),
         unschedulable_seconds=settings.unschedulable_seconds,
         demands=demands,
-        known_cards=known_cards,
+        known_gpus=known_gpus,
     )

@@ -14,7 +14,7 @@ from cluster.decode.objects import Node, NodeRecord, Pod, PodRecord
 from cluster.decode.records import FaultSignals, RecordBuilder
 from cluster.ledger.changes import DeviceClassesListed, NodesListed, PodsListed
 from cluster.ledger.ledger import Ledger
-from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
+from scoring.candidates import Candidates, LabelKeys, PodRequest, take_columns
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot, find_columns
 
@@ -263,8 +263,11 @@ def make_snapshot(
 
 
 def take_candidates(
-    snapshot: Snapshot, names: Sequence[str], ask: Ask, keys: LabelKeys | None = None
+    snapshot: Snapshot,
+    names: Sequence[str],
+    pod_request: PodRequest,
+    keys: LabelKeys | None = None,
 ) -> Candidates:
     """Return the nodes of these names, as the verbs take them."""
     columns = find_columns(snapshot, names)
-    return take_columns(snapshot, columns, ask, keys or LabelKeys())
+    return take_columns(snapshot, columns, pod_request, keys or LabelKeys())

@@ -87,10 +87,12 @@ class ExtenderApp:
             path, body=body, headers={"Content-Type": "application/json"}
         )
 
-    def ask(self, path: str, pod: Mapping[str, Any], names: Sequence[str]) -> bytes:
+    def pod_request(
+        self, path: str, pod: Mapping[str, Any], names: Sequence[str]
+    ) -> bytes:
         """Return the answer to a question in the form of names."""
-        question = {"Pod": pod, "Nodes": None, "NodeNames": list(names)}
-        result = self.send(path, json.dumps(question).encode())
+        verb_call = {"Pod": pod, "Nodes": None, "NodeNames": list(names)}
+        result = self.send(path, json.dumps(verb_call).encode())
         assert result.status_code == 200, result.text
         return result.content
 
@@ -99,7 +101,7 @@ class ExtenderApp:
     ) -> bytes:
         """Return the answer to a question in the form of whole objects."""
         items = {"metadata": {}, "items": list(nodes)}
-        question = {"Pod": pod, "Nodes": items, "NodeNames": None}
-        result = self.send(path, json.dumps(question).encode())
+        verb_call = {"Pod": pod, "Nodes": items, "NodeNames": None}
+        result = self.send(path, json.dumps(verb_call).encode())
         assert result.status_code == 200, result.text
         return result.content

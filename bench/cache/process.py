@@ -72,12 +72,12 @@ def fetch(port: int, path: str) -> tuple[int, bytes]:
 def stream(server: int, count: int, rate: int) -> None:
     """Let the server send events, and do not wait for them."""
 
-    def ask() -> None:
+    def pod_request() -> None:
         # The last job may end with the server.
         with contextlib.suppress(OSError, http.client.HTTPException):
             fetch(server, f"/stream?count={count}&rate={rate}")
 
-    threading.Thread(target=ask, daemon=True).start()
+    threading.Thread(target=pod_request, daemon=True).start()
 
 
 @contextmanager

@@ -1,17 +1,17 @@
-"""`DemandReader`: a pod's annotations to what it wants of the cards."""
+"""`GpuRequirementsReader`: a pod's annotations to what it wants of the GPUs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from scoring.gpu.models import GpuTable
-from scoring.gpu.node_gpus import CardReader, CardRules
+from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
 from scoring.gpu.requirements import (
-    NO_DEMAND,
+    NO_GPU_REQUIREMENTS,
     UNREADABLE,
-    Demand,
-    DemandAnnotations,
-    DemandError,
+    GpuAnnotations,
+    GpuRequirements,
+    GpuRequirementsError,
 )
 
 # Pods of one template say the same; a cluster has far fewer templates than pods.
@@ -21,74 +21,74 @@ _MAX_KNOWN: Final = 4096
 _MAX_KEPT_LENGTH: Final = 1024
 
 
-class KeptDemand(NamedTuple):
+class KeptRequirements(NamedTuple):
     """What is kept of a pod's annotations.
 
     Attributes
     ----------
-    demand : Demand
+    gpu_requirements : GpuRequirements
     rule_key : str
         The rule key, where the models that are known decide what it means; empty for
         none, and beside a list of types.
     """
 
-    demand: Demand
+    gpu_requirements: GpuRequirements
     rule_key: str
 
 
-_NOTHING: Final = KeptDemand(NO_DEMAND, "")
+_NOTHING: Final = KeptRequirements(NO_GPU_REQUIREMENTS, "")
 
-_UNREADABLE: Final = KeptDemand(UNREADABLE, "")
+_UNREADABLE: Final = KeptRequirements(UNREADABLE, "")
 
 
-class DemandReader:
+class GpuRequirementsReader:
     """Reads demands; any thread may call it.
 
     Parameters
     ----------
-    annotations : DemandAnnotations, optional
-    cards : CardReader, optional
+    annotations : GpuAnnotations, optional
+    gpus : GpuLabelReader, optional
         Knows which rule keys name a model or family.
     """
 
     def __init__(
         self,
-        annotations: DemandAnnotations | None = None,
-        cards: CardReader | None = None,
+        annotations: GpuAnnotations | None = None,
+        gpus: GpuLabelReader | None = None,
     ) -> None:
-        self.annotations = annotations or DemandAnnotations()
-        self._cards = cards or CardReader()
+        self.annotations = annotations or GpuAnnotations()
+        self._gpus = gpus or GpuLabelReader()
         self._names = self.annotations.names
         # values of the annotations -> what they say, by the table beside it
-        self._known: tuple[GpuTable, dict[tuple[str | None, ...], KeptDemand]]
-        self._known = (self._cards.table, {})
+        self._known: tuple[GpuTable, dict[tuple[str | None, ...], KeptRequirements]]
+        self._known = (self._gpus.table, {})
 
-    def use(self, rules: CardRules) -> None:
+    def use(self, rules: GpuLabelRules) -> None:
         """Know models and families by other rules from now on."""
-        self._cards.use(rules)
+        self._gpus.use(rules)
 
-    def read(self, annotations: Mapping[str, str] | None) -> Demand:
+    def read(self, annotations: Mapping[str, str] | None) -> GpuRequirements:
         """Return what a pod with these annotations wants.
 
-        Raises `DemandError` with every fault.
+        Raises `GpuRequirementsError` with every fault.
         """
-        return self._read(annotations).demand
+        return self._read(annotations).gpu_requirements
 
-    def _read(self, annotations: Mapping[str, str] | None) -> KeptDemand:
+    def _read(self, annotations: Mapping[str, str] | None) -> KeptRequirements:
         if not annotations:
             return _NOTHING
         key = tuple(map(annotations.get, self._names))
         if not any(value is not None for value in key):
             return _NOTHING
         table, known = self._known
-        if table is not self._cards.table:  # whoever else has the cards changed it
+        if table is not self._gpus.table:  # whoever else has the GPUs changed it
             known = {}
-            self._known = (self._cards.table, known)
+            self._known = (self._gpus.table, known)
         kept = known.get(key)
         if kept is None:
             own = self.annotations.parse(annotations)
             rule_key = "" if own.types else key[-1] or ""
-            kept = KeptDemand(self.reread(own, rule_key), rule_key)
+            kept = KeptRequirements(self.reread(own, rule_key), rule_key)
             if sum(len(value or "") for value in key) > _MAX_KEPT_LENGTH:
                 return kept
             if len(known) >= _MAX_KNOWN:
@@ -96,40 +96,42 @@ class DemandReader:
             known[key] = kept
         return kept
 
-    def reread(self, demand: Demand, rule_key: str) -> Demand:
+    def reread(
+        self, gpu_requirements: GpuRequirements, rule_key: str
+    ) -> GpuRequirements:
         """Return a demand that was read when other models may have been known.
 
         Parameters
         ----------
-        demand : Demand
+        gpu_requirements : GpuRequirements
         rule_key : str
-            As `KeptDemand` has it.
+            As `KeptRequirements` has it.
         """
         if not rule_key:
-            return demand
-        own = replace(demand, types=(), preferred=())
-        return self.annotations.with_rule_key(own, rule_key, self._cards.knows)
+            return gpu_requirements
+        own = replace(gpu_requirements, types=(), preferred=())
+        return self.annotations.with_rule_key(own, rule_key, self._gpus.knows)
 
     @property
     def table(self) -> GpuTable:
         """The alias table in use."""
-        return self._cards.table
+        return self._gpus.table
 
     def unknown_types(self, annotations: Mapping[str, str] | None) -> tuple[str, ...]:
         """Return the types, accepted or excluded, that are no known model or family.
 
-        Raises `DemandError` with every fault.
+        Raises `GpuRequirementsError` with every fault.
         """
-        demand = self.read(annotations)
-        types = (*demand.types, *demand.excluded)
-        return tuple(name for name in types if not self._cards.knows(name))
+        gpu_requirements = self.read(annotations)
+        types = (*gpu_requirements.types, *gpu_requirements.excluded)
+        return tuple(name for name in types if not self._gpus.knows(name))
 
     def unknown_rule_key(self, annotations: Mapping[str, str] | None) -> str:
         """Return the rule key if it names no model or family, else nothing."""
         key = (annotations or {}).get(self.annotations.rule_key, "")
-        return "" if self._cards.knows(key) else key
+        return "" if self._gpus.knows(key) else key
 
-    def read_kept(self, annotations: Mapping[str, str] | None) -> KeptDemand:
+    def read_kept(self, annotations: Mapping[str, str] | None) -> KeptRequirements:
         """Return what to keep of a pod that exists, whatever its annotations say.
 
         One that cannot be read is `UNREADABLE` as a whole: to keep the rest would make
@@ -137,5 +139,5 @@ class DemandReader:
         """
         try:
             return self._read(annotations)
-        except DemandError:
+        except GpuRequirementsError:
             return _UNREADABLE

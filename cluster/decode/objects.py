@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from scoring.gpu.node_gpus import NO_CARDS, NodeCards
-from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
+from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.quantity import shorten
 from scoring.resources import Request
 
@@ -217,8 +217,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
         Positive amounts of tracked resources, in base units.
     is_faulted : bool
         Whether a fault signal says that the GPUs are not ready.
-    cards : NodeCards
-        What its labels say of its cards.
+    gpus : NodeGpus
+        What its labels say of its GPUs.
     """
 
     name: str
@@ -229,7 +229,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     is_faulted: bool
     allocatable: Request
     capacity: Request
-    cards: NodeCards = NO_CARDS
+    gpus: NodeGpus = NO_GPUS
 
     def mentioned(self) -> set[str]:
         """Return the names of the resources that the node has or had."""
@@ -261,10 +261,10 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Seconds since the epoch.
     constraints : PodConstraints
         Kept while the pod has no node, empty afterwards.
-    demand : Demand
-        What it wants of the cards themselves.
+    gpu_requirements : GpuRequirements
+        What it wants of the GPUs themselves.
     rule_key : str
-        What of that the table of models decides; see `KeptDemand`.
+        What of that the table of models decides; see `KeptRequirements`.
     nominated_node : str
         Where kube-scheduler makes room for it; empty once it has a node.
     """
@@ -283,7 +283,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     unschedulable_since: float | None
     constraints: PodConstraints
     failed_at: float | None = None
-    demand: Demand = NO_DEMAND
+    gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS
     rule_key: str = ""
     nominated_node: str = ""
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from cluster.decode.faults import Fault
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.decode.objects import (
     NO_CONSTRAINTS,
     Node,
@@ -25,8 +25,13 @@ from cluster.decode.objects import (
     pod_key,
 )
 from cluster.decode.start_errors import failed_at
-from scoring.gpu.node_gpus import CardReader
-from scoring.gpu.requirements import UNREADABLE, Demand, DemandAnnotations, DemandError
+from scoring.gpu.node_gpus import GpuLabelReader
+from scoring.gpu.requirements import (
+    UNREADABLE,
+    GpuAnnotations,
+    GpuRequirements,
+    GpuRequirementsError,
+)
 from scoring.pod_request import effective_request, read_amounts
 from scoring.quantity import QuantityError, shorten
 from scoring.resources import PODS, Remembered, Request, ResourceScope
@@ -93,9 +98,9 @@ class RecordBuilder:
     ----------
     scope : ResourceScope
     signals : FaultSignals
-    cards : CardReader
-    annotations : DemandAnnotations
-    demands : DemandReader
+    gpus : GpuLabelReader
+    annotations : GpuAnnotations
+    demands : GpuRequirementsReader
         Reads those annotations.
     is_tracked, is_managed : callable
         Those of `scope`, remembered.
@@ -103,9 +108,9 @@ class RecordBuilder:
 
     scope: ResourceScope
     signals: FaultSignals = field(default_factory=FaultSignals)
-    cards: CardReader = field(default_factory=CardReader)
-    annotations: DemandAnnotations = field(default_factory=DemandAnnotations)
-    demands: DemandReader = field(init=False, repr=False, compare=False)
+    gpus: GpuLabelReader = field(default_factory=GpuLabelReader)
+    annotations: GpuAnnotations = field(default_factory=GpuAnnotations)
+    demands: GpuRequirementsReader = field(init=False, repr=False, compare=False)
     # what the request depends on, as text -> the request and whether it is managed
     _requests: dict[str, tuple[Request, bool]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -114,7 +119,7 @@ class RecordBuilder:
     is_managed: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        demands = DemandReader(self.annotations, self.cards)
+        demands = GpuRequirementsReader(self.annotations, self.gpus)
         object.__setattr__(self, "demands", demands)
         for name in ("is_tracked", "is_managed"):
             remembered = Remembered(getattr(self.scope, name))
@@ -141,7 +146,7 @@ class RecordBuilder:
             is_ready=statuses.get("Ready") == "True",
             is_cordoned=bool(node.spec.unschedulable),
             is_faulted=self.signals.found_on(labels, statuses),
-            cards=self.cards.read(labels, capacity),
+            gpus=self.gpus.read(labels, capacity),
             allocatable=allocatable,
             capacity=capacity,
         ), faults
@@ -172,7 +177,7 @@ class RecordBuilder:
                 if is_managed and spec.node_name
                 else None
             ),
-            demand=kept.demand,
+            gpu_requirements=kept.gpu_requirements,
             rule_key=kept.rule_key,
             nominated_node="" if spec.node_name else pod.status.nominated_node_name,
         ), faults
@@ -202,11 +207,11 @@ class RecordBuilder:
         """Return the effective request of tracked resources; add to `faults`."""
         return effective_request(pod.spec, self.is_tracked, _collector(faults))
 
-    def demand_of(self, pod: Pod, faults: list[Fault]) -> Demand:
-        """Return what the pod wants of the cards; add to `faults`."""
+    def gpu_requirements_of(self, pod: Pod, faults: list[Fault]) -> GpuRequirements:
+        """Return what the pod wants of the GPUs; add to `faults`."""
         try:
             return self.demands.read(pod.metadata.annotations)
-        except DemandError as error:
+        except GpuRequirementsError as error:
             faults.extend(
                 Fault(f"metadata.annotations[{name!r}]", message)
                 for name, message in error.faults

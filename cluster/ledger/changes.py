@@ -7,8 +7,8 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.decode.objects import NodeRecord, PodRecord
-from scoring.gpu.node_gpus import NodeCards
-from scoring.gpu.requirements import Demand
+from scoring.gpu.node_gpus import NodeGpus
+from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import LimitMaxima
 from scoring.resources import Request
 
@@ -86,19 +86,19 @@ class LimitRangesListed:
 
 
 @dataclass(frozen=True, slots=True)
-class CardsChanged:
-    """Cards, and names of models, are told by other rules from now on.
+class GpuModelsChanged:
+    """GPUs, and names of models, are told by other rules from now on.
 
     Attributes
     ----------
     read : callable
-        Labels and capacity of a node to its cards.
-    read_demand : callable
+        Labels and capacity of a node to its GPUs.
+    read_gpu_requirements : callable
         What a pod wanted, and its rule key, to what it wants now.
     """
 
-    read: Callable[[Mapping[str, str], Request], NodeCards]
-    read_demand: Callable[[Demand, str], Demand]
+    read: Callable[[Mapping[str, str], Request], NodeGpus]
+    read_gpu_requirements: Callable[[GpuRequirements, str], GpuRequirements]
 
     def reread(
         self, nodes: Iterable[NodeRecord], pods: Iterable[PodRecord]
@@ -106,15 +106,19 @@ class CardsChanged:
         """Return all records that these rules may read otherwise, read anew."""
         seen: list[NodeSeen | PodSeen] = []
         for node in nodes:
-            cards = self.read(node.labels, node.capacity)
-            seen.append(NodeSeen(msgspec.structs.replace(node, cards=cards)))
-        known: dict[tuple[Demand, str], Demand] = {}  # pods share few of them
+            gpus = self.read(node.labels, node.capacity)
+            seen.append(NodeSeen(msgspec.structs.replace(node, gpus=gpus)))
+        known: dict[
+            tuple[GpuRequirements, str], GpuRequirements
+        ] = {}  # pods share few of them
         for pod in pods:
             if pod.rule_key:
-                key = (pod.demand, pod.rule_key)
+                key = (pod.gpu_requirements, pod.rule_key)
                 if key not in known:
-                    known[key] = self.read_demand(*key)
-                seen.append(PodSeen(msgspec.structs.replace(pod, demand=known[key])))
+                    known[key] = self.read_gpu_requirements(*key)
+                seen.append(
+                    PodSeen(msgspec.structs.replace(pod, gpu_requirements=known[key]))
+                )
         return seen
 
 
@@ -127,5 +131,5 @@ Change: TypeAlias = (
     | PodsListed
     | DeviceClassesListed
     | LimitRangesListed
-    | CardsChanged
+    | GpuModelsChanged
 )

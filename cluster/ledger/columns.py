@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.decode.objects import NodeRecord
-from scoring.gpu.node_gpus import NodeCards
+from scoring.gpu.node_gpus import NodeGpus
 from scoring.quantity import MAX_QUANTITY
-from scoring.snapshot import BoolArray, CardColumns, Int64Array, LabelColumn, Snapshot
+from scoring.snapshot import BoolArray, GpuColumns, Int64Array, LabelColumn, Snapshot
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -42,18 +42,18 @@ def put_column(
 
 
 @dataclass(slots=True)
-class CardTable:
-    """Arrays in the making; shapes as in `CardColumns`.
+class GpuColumnsBuilder:
+    """Arrays in the making; shapes as in `GpuColumns`.
 
     Attributes
     ----------
     code_of : dict
-        kind of cards -> its code, in the order of the codes
+        kind of GPUs -> its code, in the order of the codes
     """
 
-    code_of: dict[NodeCards, int]
+    code_of: dict[NodeGpus, int]
     codes: Int64Array
-    tenants: Int64Array
+    gpu_pods: Int64Array
     exclusive: Int64Array
 
     @classmethod
@@ -62,31 +62,31 @@ class CardTable:
         return cls({}, *(np.zeros(nodes, dtype=np.int64) for _ in range(3)))
 
     @classmethod
-    def upon(cls, last: CardColumns) -> Self:
+    def upon(cls, last: GpuColumns) -> Self:
         """Return the columns of a snapshot; `write` copies what it changes."""
         return cls(
             {kind: code for code, kind in enumerate(last.kinds)},
             last.codes,
-            last.tenants,
+            last.gpu_pods,
             last.exclusive,
         )
 
-    def write(self, column: int, cards: NodeCards) -> None:
+    def write(self, column: int, gpus: NodeGpus) -> None:
         """Write what a node has."""
-        code = self.code_of.setdefault(cards, len(self.code_of))
+        code = self.code_of.setdefault(gpus, len(self.code_of))
         self.codes = put(self.codes, column, code)
 
-    def write_tenants(self, column: int, tenants: tuple[int, int]) -> None:
+    def write_gpu_pods(self, column: int, gpu_pods: tuple[int, int]) -> None:
         """Write how many GPU pods a node has, and how many of them are exclusive."""
-        self.tenants = put(self.tenants, column, tenants[0])
-        self.exclusive = put(self.exclusive, column, tenants[1])
+        self.gpu_pods = put(self.gpu_pods, column, gpu_pods[0])
+        self.exclusive = put(self.exclusive, column, gpu_pods[1])
 
-    def publish(self) -> CardColumns:
+    def publish(self) -> GpuColumns:
         """Return the columns, read-only from now on."""
-        for array in (self.codes, self.tenants, self.exclusive):
+        for array in (self.codes, self.gpu_pods, self.exclusive):
             array.setflags(write=False)
         kinds = tuple(self.code_of)
-        return CardColumns(self.codes, kinds, self.tenants, self.exclusive)
+        return GpuColumns(self.codes, kinds, self.gpu_pods, self.exclusive)
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Columns:
     faulted: BoolArray
     failing: BoolArray
     changed_at: Int64Array
-    cards: CardTable
+    gpus: GpuColumnsBuilder
     label_codes: dict[str, Int64Array]
     code_of: dict[str, dict[str, int]]
 
@@ -116,7 +116,7 @@ class Columns:
             faulted=np.zeros(nodes, dtype=np.bool_),
             failing=np.zeros(nodes, dtype=np.bool_),
             changed_at=np.zeros(nodes, dtype=np.int64),
-            cards=CardTable.fresh(nodes),
+            gpus=GpuColumnsBuilder.fresh(nodes),
             label_codes={key: np.zeros(nodes, dtype=np.int64) for key in label_keys},
             code_of={key: {} for key in label_keys},
         )
@@ -140,7 +140,7 @@ class Columns:
                 if last.changed_at is None
                 else last.changed_at
             ),
-            cards=CardTable.upon(last.cards),
+            gpus=GpuColumnsBuilder.upon(last.gpus),
             label_codes={key: col.codes for key, col in last.labels.items()},
             code_of={key: dict(col.code_of) for key, col in last.labels.items()},
         )
@@ -179,20 +179,20 @@ class Columns:
             known = self.code_of[key]
             code = 0 if value is None else known.setdefault(value, len(known) + 1)
             self.label_codes[key] = put(codes, column, code)
-        self.cards.write(column, node.cards)
+        self.gpus.write(column, node.gpus)
 
     def write_use(
         self,
         column: int,
         requested: Mapping[str, int],
         row_of: Mapping[str, int],
-        tenants: tuple[int, int],
+        gpu_pods: tuple[int, int],
         *,
         is_failing: bool,
     ) -> None:
         """Write what pods take of a node, and whether they fail there.
 
-        `tenants` are its GPU pods, and how many of them are exclusive. A resource
+        `gpu_pods` are its GPU pods, and how many of them are exclusive. A resource
         without a row is one that no node has.
         """
         held = [0] * len(self.requested)
@@ -202,7 +202,7 @@ class Columns:
                 held[row] = min(amount, MAX_QUANTITY)
         self.requested = put_column(self.requested, column, held)
         self.failing = put(self.failing, column, is_failing)
-        self.cards.write_tenants(column, tenants)
+        self.gpus.write_gpu_pods(column, gpu_pods)
 
     def mark(self, columns: Sequence[int], generation: int) -> None:
         """Note in which generation some columns were written."""

@@ -7,9 +7,9 @@ from typing import Final
 
 from cluster.decode.objects import NodeRecord, PodRecord
 from cluster.ledger.changes import (
-    CardsChanged,
     Change,
     DeviceClassesListed,
+    GpuModelsChanged,
     LimitRangesListed,
     NodeGone,
     NodeSeen,
@@ -132,7 +132,7 @@ class Ledger:
                 self._replace_nodes(records, partial)
             case PodsListed(records, partial):
                 self._replace_pods(records, partial)
-            case CardsChanged():
+            case GpuModelsChanged():
                 for seen in change.reread(self._nodes.values(), self._pods.values()):
                     self.apply(seen)
             case _:
@@ -286,9 +286,12 @@ class Ledger:
             # PERF: most nodes change in what pods take of them alone; ``bench.cache``
             if name in self._reread:
                 columns.write(column, node, self._rows)
-            held, tenants = self._requested.get(name, {}), self._shares.tenants_of(name)
+            held, gpu_pods = (
+                self._requested.get(name, {}),
+                self._shares.gpu_pods_of(name),
+            )
             is_failing = name in self._failures.nodes
-            columns.write_use(column, held, self._rows, tenants, is_failing=is_failing)
+            columns.write_use(column, held, self._rows, gpu_pods, is_failing=is_failing)
         dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
         columns.mark(dirty, self._generation)
         columns.freeze()
@@ -309,7 +312,7 @@ class Ledger:
             failing=columns.failing,
             changed_at=columns.changed_at,
             labels=columns.labels(),
-            cards=columns.cards.publish(),
+            gpus=columns.gpus.publish(),
             facts=self._facts,
             shares=self._shares.publish(),
             pending=self._waiting,

@@ -53,21 +53,24 @@ class Shares:
         self._base: dict[str, PodRecord] = {}
         self._overlay: dict[str, PodRecord | None] = {}
         # node name -> how many pods have a share there, and how many are exclusive
-        self._tenants: dict[str, tuple[int, int]] = {}
+        self._gpu_pods: dict[str, tuple[int, int]] = {}
 
     def count(self, record: PodRecord, sign: int) -> None:
         """Take up (+1) or forget (-1) what a pod holds."""
-        pods, exclusive = self.tenants_of(record.node_name)
-        tenants = (pods + sign, exclusive + sign * record.demand.is_exclusive)
-        if tenants[0]:
-            self._tenants[record.node_name] = tenants
+        pods, exclusive = self.gpu_pods_of(record.node_name)
+        gpu_pods = (
+            pods + sign,
+            exclusive + sign * record.gpu_requirements.is_exclusive,
+        )
+        if gpu_pods[0]:
+            self._gpu_pods[record.node_name] = gpu_pods
         else:
-            self._tenants.pop(record.node_name, None)
+            self._gpu_pods.pop(record.node_name, None)
         self._overlay[record.uid] = record if sign > 0 else None
 
-    def tenants_of(self, node_name: str) -> tuple[int, int]:
+    def gpu_pods_of(self, node_name: str) -> tuple[int, int]:
         """Return how many pods have a share on a node, and how many are exclusive."""
-        return self._tenants.get(node_name, (0, 0))
+        return self._gpu_pods.get(node_name, (0, 0))
 
     def publish(self) -> ShareMap:
         """Return all shares as they are now."""

@@ -8,51 +8,55 @@ import numpy as np
 
 from cluster.decode.objects import NodeRecord
 from cluster.decode.records import FaultSignals
-from scoring.candidates import Ask, Candidates, LabelKeys
+from scoring.candidates import Candidates, LabelKeys, PodRequest
 from scoring.feasibility import Verdict, short_of
-from scoring.gpu.node_gpus import NO_CARDS, Bounds, NodeCards
-from scoring.gpu.requirements import Demand
+from scoring.gpu.node_gpus import NO_GPUS, Bounds, NodeGpus
+from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import NodeFacts
 from scoring.quantity import MAX_QUANTITY, show_amount, show_bytes, show_free
-from scoring.resources import Request, ResourceScope, is_whole_card
+from scoring.resources import Request, ResourceScope, is_whole_gpu
 from scoring.snapshot import BoolArray, Snapshot
 
 
-def show_demand(demand: Demand, request: Request) -> str:
-    """Return what narrows down which cards will do; empty for nothing.
+def show_gpu_requirements(gpu_requirements: GpuRequirements, request: Request) -> str:
+    """Return what narrows down which GPUs will do; empty for nothing.
 
-    Whole ones are wanted only where cards are requested, not slices or shares.
+    Whole ones are wanted only where GPUs are requested, not slices or shares.
 
-    >>> show_demand(Demand(("H100", "A100"), ("L4",)), (("nvidia.com/gpu", 1),))
+    >>> two = GpuRequirements(("H100", "A100"), ("L4",))
+    >>> show_gpu_requirements(two, (("nvidia.com/gpu", 1),))
     'H100 or A100, not L4, whole cards'
-    >>> show_demand(Demand(min_memory=40 * 2**30), (("nvidia.com/mig-1g.10gb", 1),))
+    >>> large = GpuRequirements(min_memory=40 * 2**30)
+    >>> show_gpu_requirements(large, (("nvidia.com/mig-1g.10gb", 1),))
     'at least 40Gi of memory'
     """
     parts = []
-    if demand.types:
-        parts.append(" or ".join(demand.types))
-    if demand.excluded:
-        parts.append("not " + " or ".join(demand.excluded))
-    if demand.min_memory:
-        parts.append(f"at least {show_bytes(demand.min_memory)} of memory")
-    if demand.wants_whole_cards and any(is_whole_card(name) for name, _ in request):
+    if gpu_requirements.types:
+        parts.append(" or ".join(gpu_requirements.types))
+    if gpu_requirements.excluded:
+        parts.append("not " + " or ".join(gpu_requirements.excluded))
+    if gpu_requirements.min_memory:
+        parts.append(f"at least {show_bytes(gpu_requirements.min_memory)} of memory")
+    if gpu_requirements.wants_whole_gpus and any(
+        is_whole_gpu(name) for name, _ in request
+    ):
         parts.append("whole cards")
     return ", ".join(parts)
 
 
-def show_cards(cards: NodeCards, request: Request = ()) -> str:
-    """Return what a node's cards are, with the memory of what is requested.
+def show_gpus(gpus: NodeGpus, request: Request = ()) -> str:
+    """Return what a node's GPUs are, with the memory of what is requested.
 
-    >>> show_cards(NodeCards(model="A100", is_shared=True, replicas=4))
+    >>> show_gpus(NodeGpus(model="A100", is_shared=True, replicas=4))
     'A100, shared by 4'
     """
-    parts = [cards.model or "cards of an unknown model"]
-    if cards.profile:
-        parts.append(f"cut into {cards.profile}")
-    if cards.is_shared:
-        parts.append(f"shared by {cards.replicas or 'an unknown number'}")
+    parts = [gpus.model or "cards of an unknown model"]
+    if gpus.profile:
+        parts.append(f"cut into {gpus.profile}")
+    if gpus.is_shared:
+        parts.append(f"shared by {gpus.replicas or 'an unknown number'}")
     for resource, _ in request:
-        parts.append(f"{resource} with {show_size(cards.memory_of(resource))}")
+        parts.append(f"{resource} with {show_size(gpus.memory_of(resource))}")
     return ", ".join(parts)
 
 
@@ -81,25 +85,25 @@ class Judged:
 
     snapshot: Snapshot
     candidates: Candidates
-    ask: Ask
+    pod_request: PodRequest
     scope: ResourceScope
     signals: FaultSignals
     keys: LabelKeys
     short: BoolArray = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "short", short_of(self.candidates, self.ask))
+        object.__setattr__(self, "short", short_of(self.candidates, self.pod_request))
 
     def facts(self, place: int) -> NodeFacts:
         """Return what is known of the candidate at `place`, which must be known."""
         return self.snapshot.facts[int(self.candidates.columns[place])]
 
     def model(self, place: int) -> str:
-        """Return the model of the candidate's cards, empty if unknown."""
+        """Return the model of the candidate's GPUs, empty if unknown."""
         if not self.candidates.known[place]:
             return ""
         facts = self.facts(place)
-        return facts.cards.model if isinstance(facts, NodeRecord) else ""
+        return facts.gpus.model if isinstance(facts, NodeRecord) else ""
 
     def capacity(self, place: int, resource: str) -> int:
         """Return the node's capacity of a resource, 0 where it is not kept."""
@@ -120,7 +124,7 @@ class Judged:
                 int(self.candidates.requested[row, place]),
                 self.capacity(place, resource),
             )
-            for row, (resource, asked) in enumerate(self.ask.request)
+            for row, (resource, asked) in enumerate(self.pod_request.request)
             if rows[row]
         )
 
@@ -132,13 +136,15 @@ def detail_of(judged: Judged, place: int, verdict: Verdict) -> str:
 
 def _about_feasible(judged: Judged, place: int) -> str:
     """Return the numbers of all asked resources, and which of them we count short."""
-    if not judged.ask.request:
+    if not judged.pod_request.request:
         return "asks nothing that is managed"
     claimed = judged.candidates.claimed[:, place]
     said = [judged.shown(place, ~claimed)] if not claimed.all() else []
     said += [
         f"{name} comes from a DeviceClass: not counted here"
-        for (name, _), is_claimed in zip(judged.ask.request, claimed, strict=True)
+        for (name, _), is_claimed in zip(
+            judged.pod_request.request, claimed, strict=True
+        )
         if is_claimed
     ]
     if judged.short[:, place].any():
@@ -160,7 +166,7 @@ def _about_missing(judged: Judged, place: int) -> str:
     lacking = [
         name
         for (name, _), is_offered in zip(
-            judged.ask.request, judged.candidates.offered[:, place], strict=True
+            judged.pod_request.request, judged.candidates.offered[:, place], strict=True
         )
         if not is_offered
     ]
@@ -204,7 +210,7 @@ def _signals(judged: Judged, place: int) -> Iterator[str]:
 def _about_total(judged: Judged, place: int) -> str:
     """Return the numbers of what is more than the whole node has."""
     allocatable = judged.candidates.allocatable[:, place]
-    asked = np.array([amount for _, amount in judged.ask.request])
+    asked = np.array([amount for _, amount in judged.pod_request.request])
     return judged.shown(
         place, (allocatable < asked) & ~judged.candidates.claimed[:, place]
     )
@@ -216,26 +222,34 @@ def _about_free(judged: Judged, place: int) -> str:
     is_short = judged.short[:, place]
     if is_short.any():
         said.append(judged.shown(place, is_short))
-    if judged.ask.demand.is_exclusive and judged.candidates.tenants[place]:
-        count = int(judged.candidates.tenants[place])
+    if (
+        judged.pod_request.gpu_requirements.is_exclusive
+        and judged.candidates.gpu_pods[place]
+    ):
+        count = int(judged.candidates.gpu_pods[place])
         said.append(f"wants no other GPU pod on the node: it has {count}")
-    elif not judged.ask.demand.is_exclusive and judged.candidates.exclusive[place]:
+    elif (
+        not judged.pod_request.gpu_requirements.is_exclusive
+        and judged.candidates.exclusive[place]
+    ):
         said.append("a pod on the node wants no other GPU pod there")
     return "; ".join(said)
 
 
-def _about_cards(judged: Judged, place: int) -> str:
-    """Return what is wanted of the cards, and what the node says of its own."""
+def _about_gpus(judged: Judged, place: int) -> str:
+    """Return what is wanted of the GPUs, and what the node says of its own."""
     said, facts = [], judged.facts(place)
-    key, demand = judged.keys.accelerator, judged.ask.demand
-    if judged.ask.accelerator not in (None, facts.labels.get(key)):
+    key, gpu_requirements = judged.keys.accelerator, judged.pod_request.gpu_requirements
+    if judged.pod_request.accelerator not in (None, facts.labels.get(key)):
         has = f"has {facts.labels[key]}" if key in facts.labels else "has no such label"
-        said.append(f"{key}={judged.ask.accelerator} wanted, {has}")
-    if not demand.is_readable:
+        said.append(f"{key}={judged.pod_request.accelerator} wanted, {has}")
+    if not gpu_requirements.is_readable:
         said.append("an annotation of the pod cannot be read")
-    elif wanted := show_demand(demand, judged.ask.request):
-        cards = facts.cards if isinstance(facts, NodeRecord) else NO_CARDS
-        has = show_cards(cards, judged.ask.request if demand.min_memory else ())
+    elif wanted := show_gpu_requirements(gpu_requirements, judged.pod_request.request):
+        gpus = facts.gpus if isinstance(facts, NodeRecord) else NO_GPUS
+        has = show_gpus(
+            gpus, judged.pod_request.request if gpu_requirements.min_memory else ()
+        )
         said.append(f"{wanted} wanted, the node has {has}")
     return "; ".join(said)
 
@@ -248,9 +262,9 @@ DETAILS: Final[Mapping[Verdict, Callable[[Judged, int], str]]] = {
     Verdict.NO_SUCH_RESOURCE: _about_missing,
     Verdict.NOT_READY: _about_readiness,
     Verdict.TOO_FEW: _about_total,
-    Verdict.WRONG_TYPE: _about_cards,
-    Verdict.TYPE_UNKNOWN: _about_cards,
-    Verdict.TOO_LITTLE_MEMORY: _about_cards,
+    Verdict.WRONG_TYPE: _about_gpus,
+    Verdict.TYPE_UNKNOWN: _about_gpus,
+    Verdict.TOO_LITTLE_MEMORY: _about_gpus,
     Verdict.NOT_ALONE: _about_free,
     Verdict.INSUFFICIENT: _about_free,
 }

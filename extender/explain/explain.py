@@ -12,11 +12,11 @@ import numpy as np
 from extender.explain.pod import Subject
 from extender.explain.scheduler_checks import SchedulerChecks, check_nodes
 from extender.tracking.last_answers import shown_text
-from extender.verbs.call import Question, VerbOptions
+from extender.verbs.call import VerbCall, VerbOptions
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
 from extender.verbs.verbs import (
-    NOTHING_UNDER_WAY,
-    UnderWay,
+    NOTHING_ASSUMED,
+    Assumed,
     filter_nodes,
     prioritize_nodes,
     shortlisted,
@@ -37,8 +37,8 @@ class Explanation:
     ----------
     subject : Subject
     options : VerbOptions
-    under_way : UnderWay
-    question : Question
+    under_way : Assumed
+    verb_call : VerbCall
         About all C nodes.
     checks : SchedulerChecks or None
         None where it is given which nodes kube-scheduler offers.
@@ -61,8 +61,8 @@ class Explanation:
 
     subject: Subject
     options: VerbOptions
-    under_way: UnderWay
-    question: Question
+    under_way: Assumed
+    verb_call: VerbCall
     checks: SchedulerChecks | None
     offered: BoolArray
     result: Feasibility
@@ -91,7 +91,7 @@ class Explanation:
             0,
             np.where(feasible & self.offered, 1, np.where(feasible, 2, 3)),
         )
-        order = np.argsort(np.argsort(np.array(self.question.names), kind="stable"))
+        order = np.argsort(np.argsort(np.array(self.verb_call.names), kind="stable"))
         totals = np.zeros(len(order)) if self.totals is None else self.totals
         tiers = np.zeros_like(order) if self.tiers is None else self.tiers
         return np.lexsort(
@@ -109,7 +109,7 @@ def explain(  # noqa: PLR0913 - the last one is named
     subject: Subject,
     snapshot: Snapshot,
     options: VerbOptions,
-    under_way: UnderWay = NOTHING_UNDER_WAY,
+    under_way: Assumed = NOTHING_ASSUMED,
     names: Sequence[str] | None = None,
     *,
     deadline: Deadline = NO_DEADLINE,
@@ -121,7 +121,7 @@ def explain(  # noqa: PLR0913 - the last one is named
     subject : Subject
     snapshot : Snapshot
     options : VerbOptions
-    under_way : UnderWay
+    under_way : Assumed
         Pods that are on their way to a node.
     names : sequence of str, optional
         The nodes that kube-scheduler offers. Without them it is every node that passes
@@ -129,9 +129,9 @@ def explain(  # noqa: PLR0913 - the last one is named
     deadline : Deadline
         Checked before each node.
     """
-    question, checks, offered = _pose(subject, snapshot, options, names, deadline)
+    verb_call, checks, offered = _look_up(subject, snapshot, options, names, deadline)
     asked = np.flatnonzero(offered)
-    part = _part(question, asked)
+    part = _part(verb_call, asked)
     part_result = filter_nodes(part, options)
     shortlist = shortlisted(part, part_result, options, under_way)
     places = np.flatnonzero(part_result.feasible) if shortlist is None else shortlist
@@ -140,17 +140,17 @@ def explain(  # noqa: PLR0913 - the last one is named
     priorities = np.full(len(offered), NOT_SENT, dtype=np.int64)
     priorities[answered] = prioritize_nodes(part, options, places, under_way)
     totals, tiers = None, None
-    if question.ask.request:
-        totals, _, *rest = total_nodes(question, options, under_way)
+    if verb_call.pod_request.request:
+        totals, _, *rest = total_nodes(verb_call, options, under_way)
         tiers = rest[0] if rest else None
     return Explanation(
         subject=subject,
         options=options,
         under_way=under_way,
-        question=question,
+        verb_call=verb_call,
         checks=checks,
         offered=offered,
-        result=filter_nodes(question, options),
+        result=filter_nodes(verb_call, options),
         shown=shown_text(part_result.verdicts),
         answered=answered,
         priorities=priorities,
@@ -160,19 +160,19 @@ def explain(  # noqa: PLR0913 - the last one is named
     )
 
 
-def _pose(
+def _look_up(
     subject: Subject,
     snapshot: Snapshot,
     options: VerbOptions,
     names: Sequence[str] | None,
     deadline: Deadline,
-) -> tuple[Question, SchedulerChecks | None, BoolArray]:
+) -> tuple[VerbCall, SchedulerChecks | None, BoolArray]:
     """Return the question about all nodes, and which of them are offered."""
-    ask = subject.ask
+    pod_request = subject.pod_request
     if names is not None:
         columns = find_columns(snapshot, names)
         every = np.ones(len(names), dtype=np.bool_)
-        return Question(ask, names, columns, snapshot), None, every
+        return VerbCall(pod_request, names, columns, snapshot), None, every
     columns = np.arange(len(snapshot.nodes.names), dtype=np.intp)
     # Where we count for ourselves, it is because kube-scheduler does not.
     counted = tuple(
@@ -183,15 +183,19 @@ def _pose(
     checks = check_nodes(
         snapshot,
         columns,
-        replace(ask, request=counted),
+        replace(pod_request, request=counted),
         subject.constraints,
         options.label_keys,
         deadline=deadline,
     )
-    return Question(ask, snapshot.nodes.names, columns, snapshot), checks, checks.passed
+    return (
+        VerbCall(pod_request, snapshot.nodes.names, columns, snapshot),
+        checks,
+        checks.passed,
+    )
 
 
-def _part(question: Question, places: IndexArray) -> Question:
+def _part(verb_call: VerbCall, places: IndexArray) -> VerbCall:
     """Return the question about some of its nodes."""
-    names = [question.names[place] for place in places.tolist()]
-    return replace(question, names=names, columns=question.columns[places])
+    names = [verb_call.names[place] for place in places.tolist()]
+    return replace(verb_call, names=names, columns=verb_call.columns[places])

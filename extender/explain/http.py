@@ -12,9 +12,9 @@ from extender.explain.explain import explain
 from extender.explain.page import Page, build_page
 from extender.explain.pod import Subject, find_subject, read_subject
 from extender.http import deadline_of
-from extender.tracking.last_answers import AnsweredCalls
+from extender.tracking.last_answers import LastAnswers
 from extender.verbs.call import VerbOptions
-from extender.verbs.verbs import UnderWay
+from extender.verbs.verbs import Assumed
 from extender.wire.fields import DECODE_ERRORS, said
 from extender.wire.filter import WireError
 from scoring.snapshot import Snapshot
@@ -61,7 +61,7 @@ class ExplainResource:
     source : SnapshotSource
     options : callable
         Returns what the settings say of the verbs at this moment.
-    answered : AnsweredCalls
+    answered : LastAnswers
         What was last sent about each pod.
     under_way : callable
         Returns what is on its way to each node and not in the snapshot yet.
@@ -73,14 +73,14 @@ class ExplainResource:
         self,
         source: SnapshotSource,
         options: Callable[[], VerbOptions],
-        answered: AnsweredCalls,
-        under_way: Callable[[Snapshot, str], UnderWay],
+        answered: LastAnswers,
+        under_way: Callable[[Snapshot, str], Assumed],
         age_seconds: Callable[[], float | None],
     ) -> None:
         self._source = source
         self._options = options
         self._answered = answered
-        self._under_way = under_way
+        self._assumed = under_way
         self._age_seconds = age_seconds
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -133,10 +133,10 @@ class ExplainResource:
         )
         if page.node and page.node not in snapshot.nodes.column_of:
             raise unknown_node(page.node)
-        under_way = self._under_way(snapshot, subject.ask.uid)
+        under_way = self._assumed(snapshot, subject.pod_request.uid)
         deadline = deadline_of(req)
         explanation = explain(subject, snapshot, options, under_way, deadline=deadline)
-        last_answers = self._answered.of(subject.ask.uid)
+        last_answers = self._answered.of(subject.pod_request.uid)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
             build_page(

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from extender.tracking.last_answers import Answered
+from extender.tracking.last_answers import LastAnswer
 
 
 class _Row(msgspec.Struct, frozen=True, rename="camel"):
     """Keys as Kubernetes writes its own."""
 
 
-class DemandFacts(_Row, frozen=True):
-    """What the pod wants of the cards themselves; memory in bytes."""
+class GpuRequirementsRow(_Row, frozen=True):
+    """What the pod wants of the GPUs themselves; memory in bytes."""
 
     types: tuple[str, ...]
     excluded: tuple[str, ...]
@@ -35,7 +35,7 @@ class PodFacts(_Row, frozen=True):
     request: dict[str, int]
     accelerator: str | None
     nominated_node: str
-    demand: DemandFacts | None
+    demand: GpuRequirementsRow | None
 
 
 class SnapshotFacts(_Row, frozen=True):
@@ -122,7 +122,7 @@ class NodeFacts(_Row, frozen=True):
     Attributes
     ----------
     type : str
-        The model of its cards; empty if unknown.
+        The model of its GPUs; empty if unknown.
     offered : bool
         Whether kube-scheduler would offer it.
     terms : mapping
@@ -163,7 +163,7 @@ class ExplanationPage(_Row, frozen=True):
     snapshot: SnapshotFacts
     settings: SettingsFacts
     wire: WireFacts
-    last_answers: Mapping[str, Answered]
+    last_answers: Mapping[str, LastAnswer]
     not_modelled: tuple[str, ...]
     notes: tuple[str, ...]
     nodes: tuple[NodeFacts, ...]

@@ -10,8 +10,8 @@ from extender.explain.details import Judged, detail_of
 from extender.explain.explain import NOT_SENT, Explanation
 from extender.explain.model import (
     Amounts,
-    DemandFacts,
     ExplanationPage,
+    GpuRequirementsRow,
     NodeFacts,
     PodFacts,
     SchedulerFacts,
@@ -20,12 +20,12 @@ from extender.explain.model import (
     VerdictFacts,
     WireFacts,
 )
-from extender.tracking.last_answers import Answered
+from extender.tracking.last_answers import LastAnswer
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
-from extender.verbs.verbs import with_under_way
+from extender.verbs.verbs import with_assumed
 from scoring.candidates import Candidates, take_columns
 from scoring.feasibility import REASONS, Verdict
-from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.snapshot import Float64Array, IndexArray
 
 # Below that many, kube-scheduler looks at all nodes: minFeasibleNodesToFind in
@@ -60,7 +60,7 @@ EVERYTHING: Final = Page()
 def build_page(
     explanation: Explanation,
     page: Page = EVERYTHING,
-    last_answers: Mapping[str, Answered] | None = None,
+    last_answers: Mapping[str, LastAnswer] | None = None,
     age_seconds: float | None = None,
     *,
     deadline: Deadline = NO_DEADLINE,
@@ -78,10 +78,10 @@ def build_page(
     deadline : Deadline
         Checked before each row.
     """
-    subject, snapshot = explanation.subject, explanation.question.snapshot
+    subject, snapshot = explanation.subject, explanation.verb_call.snapshot
     chosen = explanation.order()
     if page.node:
-        names = explanation.question.names
+        names = explanation.verb_call.names
         chosen = np.array(
             [place for place in chosen.tolist() if names[place] == page.node],
             dtype=np.intp,
@@ -107,29 +107,31 @@ def _pod_facts(explanation: Explanation) -> PodFacts:
     return PodFacts(
         namespace=subject.namespace,
         name=subject.name,
-        uid=subject.ask.uid,
+        uid=subject.pod_request.uid,
         origin=subject.origin,
         node_name=subject.node_name,
-        resource=subject.ask.primary,
+        resource=subject.pod_request.primary,
         request=dict(subject.request),
-        accelerator=subject.ask.accelerator,
-        nominated_node=subject.ask.nominated_node,
-        demand=_demand_facts(subject.ask.demand),
+        accelerator=subject.pod_request.accelerator,
+        nominated_node=subject.pod_request.nominated_node,
+        demand=_gpu_requirements_row(subject.pod_request.gpu_requirements),
     )
 
 
-def _demand_facts(demand: Demand) -> DemandFacts | None:
-    """Return what is wanted of the cards; None for nothing."""
-    if demand == NO_DEMAND:
+def _gpu_requirements_row(
+    gpu_requirements: GpuRequirements,
+) -> GpuRequirementsRow | None:
+    """Return what is wanted of the GPUs; None for nothing."""
+    if gpu_requirements == NO_GPU_REQUIREMENTS:
         return None
-    return DemandFacts(
-        types=demand.types,
-        excluded=demand.excluded,
-        preferred=demand.preferred,
-        min_memory=demand.min_memory,
-        sharing_allowed=demand.is_sharing_allowed,
-        exclusive=demand.is_exclusive,
-        linked=demand.linked,
+    return GpuRequirementsRow(
+        types=gpu_requirements.types,
+        excluded=gpu_requirements.excluded,
+        preferred=gpu_requirements.preferred,
+        min_memory=gpu_requirements.min_memory,
+        sharing_allowed=gpu_requirements.is_sharing_allowed,
+        exclusive=gpu_requirements.is_exclusive,
+        linked=gpu_requirements.linked,
     )
 
 
@@ -149,7 +151,7 @@ def _settings_facts(explanation: Explanation) -> SettingsFacts:
 def _wire_facts(explanation: Explanation) -> WireFacts:
     offered = int(np.count_nonzero(explanation.offered))
     return WireFacts(
-        asked=bool(explanation.subject.ask.request) and offered > 0,
+        asked=bool(explanation.subject.pod_request.request) and offered > 0,
         offered=offered,
         passed=int(np.count_nonzero(explanation.answered)),
         shown=explanation.shown,
@@ -161,7 +163,7 @@ def _notes(explanation: Explanation) -> list[str]:
     """Return what a reader should know of the answer as a whole."""
     notes = []
     offered = int(np.count_nonzero(explanation.offered))
-    if not explanation.subject.ask.request:
+    if not explanation.subject.pod_request.request:
         notes.append(
             "The pod asks for nothing that is managed: kube-scheduler does not ask"
             " gpu-extender about it."
@@ -188,24 +190,30 @@ def _describe(
     explanation: Explanation, places: IndexArray, deadline: Deadline
 ) -> tuple[NodeFacts, ...]:
     """Return the rows of the nodes at `places`, in that order."""
-    question, options = explanation.question, explanation.options
-    ask, snapshot, keys = question.ask, question.snapshot, options.label_keys
-    candidates = take_columns(snapshot, question.columns[places], ask, keys)
+    verb_call, options = explanation.verb_call, explanation.options
+    pod_request, snapshot, keys = (
+        verb_call.pod_request,
+        verb_call.snapshot,
+        options.label_keys,
+    )
+    candidates = take_columns(snapshot, verb_call.columns[places], pod_request, keys)
     crowded = candidates
     if explanation.under_way:
-        crowded = with_under_way(candidates, ask, snapshot, explanation.under_way)
+        crowded = with_assumed(candidates, pod_request, snapshot, explanation.under_way)
     rows = _Rows(
         explanation,
         Judged(
             snapshot,
             candidates,
-            ask,
+            pod_request,
             options.builder.scope,
             options.builder.signals,
             keys,
         ),
         crowded,
-        options.score_terms(crowded, ask) if ask.request and len(places) else {},
+        options.score_terms(crowded, pod_request)
+        if pod_request.request and len(places)
+        else {},
     )
     described = []
     for row, place in enumerate(places.tolist()):
@@ -240,9 +248,9 @@ class _Rows:
         verdict = Verdict(int(whole.result.verdicts[place]))
         reason = REASONS.get(verdict)
         priority = int(whole.priorities[place])
-        column = int(whole.question.columns[place])
+        column = int(whole.verb_call.columns[place])
         return NodeFacts(
-            name=whole.question.names[place],
+            name=whole.verb_call.names[place],
             type=self.judged.model(row),
             offered=bool(whole.offered[place]),
             scheduler=_scheduler_facts(whole, place),
@@ -261,7 +269,7 @@ class _Rows:
             tier=None if whole.tiers is None else int(whole.tiers[place]),
             priority=None if priority == NOT_SENT else priority,
             shortlisted=bool(whole.answered[place]) if whole.is_shortlisted else None,
-            failing=column >= 0 and bool(whole.question.snapshot.failing[column]),
+            failing=column >= 0 and bool(whole.verb_call.snapshot.failing[column]),
         )
 
 
@@ -277,7 +285,7 @@ def _amounts(judged: Judged, crowded: Candidates, row: int) -> dict[str, Amounts
     """Return the asked resources of one node."""
     candidates = judged.candidates
     found = {}
-    for index, (resource, asked) in enumerate(judged.ask.request):
+    for index, (resource, asked) in enumerate(judged.pod_request.request):
         allocatable = int(candidates.allocatable[index, row])
         requested = int(candidates.requested[index, row])
         found[resource] = Amounts(

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal, TypeAlias
 from cluster.decode.faults import Fault, convert_with_faults
 from cluster.decode.objects import Pod, PodConstraints, PodRecord
 from cluster.decode.records import constraints_of
-from extender.verbs.call import VerbOptions, ask_of_record, read_ask
+from extender.verbs.call import VerbOptions, pod_request_of_record, read_pod_request
 from extender.wire.filter import WireError
-from scoring.candidates import Ask
+from scoring.candidates import PodRequest
 from scoring.quantity import shorten
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
@@ -119,7 +119,7 @@ class Subject:
         Whether it comes from a manifest, or is pending or bound in the cache.
     node_name : str
         Where it is bound; empty for a pod without a node.
-    ask : Ask
+    pod_request : PodRequest
         What the verbs judge it by.
     request : tuple of (str, int)
         Its whole effective request of tracked resources, with its one ``pods``.
@@ -135,7 +135,7 @@ class Subject:
     name: str
     origin: Origin
     node_name: str
-    ask: Ask
+    pod_request: PodRequest
     request: Request
     constraints: PodConstraints
     not_modelled: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ def _subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
         name=record.name,
         origin="bound" if record.node_name else "pending",
         node_name=record.node_name,
-        ask=ask_of_record(record, options),
+        pod_request=pod_request_of_record(record, options),
         request=record.request,
         constraints=record.constraints,
         notes=(*notes, *_notes_on(record)),
@@ -198,7 +198,7 @@ def _notes_on(record: PodRecord) -> Iterator[str]:
     """Yield what is to be known of any such pod."""
     if record.is_gated:
         yield _GATED
-    if not record.demand.is_readable:
+    if not record.gpu_requirements.is_readable:
         yield _UNREADABLE
 
 
@@ -234,7 +234,7 @@ def read_subject(tree: Any, options: VerbOptions) -> Subject:
     record, found = options.builder.pod_record(pod)
     found += _excess(record.request)
     try:
-        ask = read_ask(pod, options)
+        pod_request = read_pod_request(pod, options)
     except WireError as error:
         found += [
             Fault(fault.path.removeprefix("Pod."), fault.message)
@@ -243,7 +243,7 @@ def read_subject(tree: Any, options: VerbOptions) -> Subject:
         raise _at(prefix, faults + found) from error
     if faults or found:
         raise _at(prefix, faults + found)
-    return _subject_of_pod(pod, record, ask, not_modelled, note)
+    return _subject_of_pod(pod, record, pod_request, not_modelled, note)
 
 
 def _at(prefix: str, faults: Iterable[Fault]) -> WireError:
@@ -253,7 +253,11 @@ def _at(prefix: str, faults: Iterable[Fault]) -> WireError:
 
 
 def _subject_of_pod(
-    pod: Pod, record: PodRecord, ask: Ask, not_modelled: tuple[str, ...], note: str
+    pod: Pod,
+    record: PodRecord,
+    pod_request: PodRequest,
+    not_modelled: tuple[str, ...],
+    note: str,
 ) -> Subject:
     notes = [note] if note else []
     if pod.spec.node_name:
@@ -266,7 +270,7 @@ def _subject_of_pod(
         name=record.name or record.generate_name,
         origin="manifest",
         node_name=pod.spec.node_name,
-        ask=ask,
+        pod_request=pod_request,
         request=record.request,
         # `kubectl get pod -o yaml` prints the node of a bound pod, which would then
         # be the only one that it may go to.

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
-from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
+from scoring.candidates import Candidates, LabelKeys, PodRequest, take_columns
 from scoring.eligibility import (
     UNSCHEDULABLE,
     UNTOLERATED,
@@ -43,8 +43,8 @@ class SchedulerChecks:
     facts : tuple of NodeFacts, length C
     constraints : Constraints
     candidates : Candidates
-        Their tables have a row for each resource of `ask`.
-    ask : Ask
+        Their tables have a row for each resource of `pod_request`.
+    pod_request : PodRequest
         With every resource that kube-scheduler counts.
     """
 
@@ -52,7 +52,7 @@ class SchedulerChecks:
     facts: tuple[NodeFacts, ...]
     constraints: Constraints
     candidates: Candidates
-    ask: Ask
+    pod_request: PodRequest
 
     @property
     def passed(self) -> BoolArray:
@@ -68,10 +68,10 @@ class SchedulerChecks:
         if explain is not None:
             return explain(self.facts[place], self.constraints)
         candidates = self.candidates
-        rows = np.flatnonzero(short_of(candidates, self.ask)[:, place]).tolist()
+        rows = np.flatnonzero(short_of(candidates, self.pod_request)[:, place]).tolist()
         return "; ".join(
             show_free(
-                *self.ask.request[row],
+                *self.pod_request.request[row],
                 int(candidates.allocatable[row, place]),
                 int(candidates.requested[row, place]),
             )
@@ -82,7 +82,7 @@ class SchedulerChecks:
 def check_nodes(  # noqa: PLR0913 - the last one is named
     snapshot: Snapshot,
     columns: IndexArray,
-    ask: Ask,
+    pod_request: PodRequest,
     constraints: Constraints,
     keys: LabelKeys,
     *,
@@ -96,7 +96,7 @@ def check_nodes(  # noqa: PLR0913 - the last one is named
         With the facts of its nodes.
     columns : index array, shape (C,)
         None below 0.
-    ask : Ask
+    pod_request : PodRequest
         With every resource that kube-scheduler counts, ``pods`` among them.
     constraints : Constraints
     keys : LabelKeys
@@ -107,17 +107,17 @@ def check_nodes(  # noqa: PLR0913 - the last one is named
     -----
     kube-scheduler looks at amounts last, and then names every resource that is short.
     """
-    candidates = take_columns(snapshot, columns, ask, keys)
-    is_short = short_of(candidates, ask)
+    candidates = take_columns(snapshot, columns, pod_request, keys)
+    is_short = short_of(candidates, pod_request)
     facts = tuple(snapshot.facts[column] for column in columns.tolist())
     reasons = []
     for place, fact in enumerate(facts):
         deadline.check()
         reasons.append(
             first_failure(fact, constraints)
-            or _shortage(ask.request, is_short[:, place].tolist())
+            or _shortage(pod_request.request, is_short[:, place].tolist())
         )
-    return SchedulerChecks(tuple(reasons), facts, constraints, candidates, ask)
+    return SchedulerChecks(tuple(reasons), facts, constraints, candidates, pod_request)
 
 
 def _shortage(request: Request, is_short: list[bool]) -> str | None:

@@ -1,4 +1,4 @@
-"""`Placements`: pods that our answers have just placed, and that are not bound yet."""
+"""`AssumedPods`: pods that our answers have just placed, and that are not bound yet."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ class _Placement(NamedTuple):
     noted_at: float
 
 
-class Placements:
+class AssumedPods:
     """Pods that stood alone on top of an answer; any thread may call it.
 
     kube-scheduler runs ahead of its bindings: without these, a score sends one pod
@@ -51,7 +51,7 @@ class Placements:
         self._clock = clock
         self._lock = threading.Lock()
         # pod UID -> its placement; the oldest first
-        self._placements: dict[str, _Placement] = {}
+        self._assumed_pods: dict[str, _Placement] = {}
 
     def note(self, uid: str, node_name: str, request: Request) -> None:
         """Note that an answer leaves a pod one best node.
@@ -67,16 +67,16 @@ class Placements:
         if not (self._is_counting and uid and request):
             return
         with self._lock:
-            self._placements.pop(uid, None)  # the new one goes to the end
-            self._placements[uid] = _Placement(node_name, request, self._clock())
-            if len(self._placements) > MAX_PLACEMENTS:
-                del self._placements[next(iter(self._placements))]
+            self._assumed_pods.pop(uid, None)  # the new one goes to the end
+            self._assumed_pods[uid] = _Placement(node_name, request, self._clock())
+            if len(self._assumed_pods) > MAX_PLACEMENTS:
+                del self._assumed_pods[next(iter(self._assumed_pods))]
 
     def forget(self, uid: str) -> None:
         """Forget where a pod was put: it is asked about again."""
-        if self._placements:  # PERF: most often there is none, and then no lock
+        if self._assumed_pods:  # PERF: most often there is none, and then no lock
             with self._lock:
-                self._placements.pop(uid, None)
+                self._assumed_pods.pop(uid, None)
 
     def under_way(
         self, snapshot: Snapshot, asking: str = ""
@@ -95,21 +95,21 @@ class Placements:
         mapping
             node name -> requests of the pods, the oldest first
         """
-        if not self._placements:
+        if not self._assumed_pods:
             return _NONE
         found: dict[str, list[Request]] = {}
         with self._lock:
             oldest = self._clock() - MAX_SECONDS
             over = [
                 uid
-                for uid, placement in self._placements.items()
+                for uid, placement in self._assumed_pods.items()
                 if placement.noted_at < oldest
                 or uid in snapshot.shares
                 or uid in snapshot.departed
             ]
             for uid in over:
-                del self._placements[uid]
-            for uid, placement in self._placements.items():
+                del self._assumed_pods[uid]
+            for uid, placement in self._assumed_pods.items():
                 if uid != asking:
                     found.setdefault(placement.node_name, []).append(placement.request)
         return {node_name: tuple(requests) for node_name, requests in found.items()}

@@ -27,7 +27,7 @@ class _Sighting:
     request: Request  # of the last call
 
 
-class Disagreements:
+class CountMismatches:
     """Has all pods listed anew when a disagreement lasts; any thread may call it.
 
     One is lasting when the node is seen to disagree again after `limit_seconds`, and
@@ -65,11 +65,11 @@ class Disagreements:
             What the pod asks for.
         result : Feasibility of the C candidates
         """
-        disagreeing = result.disagreeing
-        if not self._seen and not disagreeing.any():
+        mismatched = result.mismatched
+        if not self._seen and not mismatched.any():
             return
         now = self._monotonic()
-        behind = [names[place] for place in np.flatnonzero(disagreeing).tolist()]
+        behind = [names[place] for place in np.flatnonzero(mismatched).tolist()]
         with self._lock:
             self._forget_old(now)
             if self._seen:
@@ -108,6 +108,6 @@ class Disagreements:
                 amounts.get(resource, 0) >= amount
                 for resource, amount in self._seen[name].request
             )
-            is_free = not (result.verdicts[place] or result.disagreeing[place])
+            is_free = not (result.verdicts[place] or result.mismatched[place])
             if covers and is_free:
                 del self._seen[name]

@@ -1,4 +1,4 @@
-"""`Later`: notes of what was done, taken in a batch after the answers are out.
+"""`DeferredMetrics`: notes of calls, worked in by batches after the answers are out.
 
 PERF: what is only read by operators takes a quarter of a call if it is worked into
 metrics and tables at once, with code that is cold by then; bench/http.py
@@ -17,10 +17,10 @@ MAX_PENDING: Final = 1024
 SETTLE_SECONDS: Final = 0.25
 
 
-class Later:
+class DeferredMetrics:
     """Keeps notes until they are settled; any thread may call it.
 
-    Whoever reads what the notes become calls `settle` first.
+    Whoever reads what the notes become calls `flush` first.
 
     Parameters
     ----------
@@ -37,25 +37,25 @@ class Later:
         """Keep a note."""
         self._pending.append(note)
         if len(self._pending) > MAX_PENDING:
-            self.settle()
+            self.flush()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Work all notes in that were there when it was called."""
         with self._lock:
             for _ in range(len(self._pending)):
                 self._handle(*self._pending.popleft())
 
 
-class Settler:
+class DeferredThread:
     """Settles notes a few times a second, on a thread of its own.
 
     Parameters
     ----------
-    settle : sequence of callables
+    flush : sequence of callables
     """
 
-    def __init__(self, settle: Sequence[Callable[[], None]]) -> None:
-        self._settle = tuple(settle)
+    def __init__(self, flush: Sequence[Callable[[], None]]) -> None:
+        self._flush = tuple(flush)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="settle", daemon=True)
 
@@ -70,8 +70,8 @@ class Settler:
 
     def _run(self) -> None:
         while not self._stopped.wait(SETTLE_SECONDS):
-            for settle in self._settle:
+            for flush in self._flush:
                 try:
-                    settle()
+                    flush()
                 except Exception:  # a fault of our own must not end the thread
                     logger.exception("notes could not be settled")

@@ -1,4 +1,4 @@
-"""`AnsweredCalls`: what was last sent to kube-scheduler about each pod."""
+"""`LastAnswers`: what was last sent to kube-scheduler about each pod."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from extender.tracking.deferred import Later
+from extender.tracking.deferred import DeferredMetrics
 from scoring.feasibility import REASONS, shown_verdict
 from scoring.snapshot import Int64Array
 
@@ -21,7 +21,7 @@ FILTER: Final = "filter"
 PRIORITIZE: Final = "prioritize"
 
 
-class Answered(msgspec.Struct, frozen=True, rename="camel"):
+class LastAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """One call and its answer, in numbers; the last two of prioritize only.
 
     Attributes
@@ -55,7 +55,7 @@ class Answered(msgspec.Struct, frozen=True, rename="camel"):
     best_score: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class AnsweredCalls:
+class LastAnswers:
     """The last answer to each verb, for the pods asked about last; any thread may call.
 
     Calls are noted by their arrays, and worked in later.
@@ -70,8 +70,8 @@ class AnsweredCalls:
         self._clock = clock
         self._lock = threading.Lock()
         # pod UID -> verb -> its last answer; the pod asked about last stands last
-        self._calls: dict[str, dict[str, Answered]] = {}
-        self.later = Later(lambda note, *values: note(*values))
+        self._calls: dict[str, dict[str, LastAnswer]] = {}
+        self.later = DeferredMetrics(lambda note, *values: note(*values))
 
     def note_filter(
         self,
@@ -108,7 +108,7 @@ class AnsweredCalls:
         self._note(
             pod_uid,
             FILTER,
-            Answered(
+            LastAnswer(
                 at=at,
                 generation=generation,
                 offered=count,
@@ -157,7 +157,7 @@ class AnsweredCalls:
         self._note(
             pod_uid,
             PRIORITIZE,
-            Answered(
+            LastAnswer(
                 at=at,
                 generation=generation,
                 offered=len(priorities),
@@ -174,14 +174,14 @@ class AnsweredCalls:
         self.later.put(self._note_fault, pod_uid, verb, self._clock(), fault)
 
     def _note_fault(self, pod_uid: str, verb: str, at: float, fault: str) -> None:
-        self._note(pod_uid, verb, Answered(at=at, fault=fault))
+        self._note(pod_uid, verb, LastAnswer(at=at, fault=fault))
 
-    def of(self, pod_uid: str) -> Mapping[str, Answered]:
+    def of(self, pod_uid: str) -> Mapping[str, LastAnswer]:
         """Return the last answers about a pod, by verb; empty for a forgotten one."""
-        self.later.settle()
+        self.later.flush()
         return dict(self._calls.get(pod_uid, {}))
 
-    def _note(self, pod_uid: str, verb: str, call: Answered) -> None:
+    def _note(self, pod_uid: str, verb: str, call: LastAnswer) -> None:
         if not pod_uid:
             return
         with self._lock:

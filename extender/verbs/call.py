@@ -1,4 +1,4 @@
-"""`Question`: what a filter or prioritize call asks, looked up in one snapshot."""
+"""`VerbCall`: what a filter or prioritize call asks, looked up in one snapshot."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,12 +11,12 @@ from cluster.decode.objects import NodeRecord, Pod, PodRecord, pod_key
 from cluster.decode.records import RecordBuilder
 from cluster.ledger.changes import NodesListed, PodsListed
 from cluster.ledger.ledger import Ledger
-from extender.verbs.reuse import Arrays, Standings
+from extender.verbs.reuse import Arrays, SharedResults
 from extender.wire import answers
 from extender.wire import filter as wire
-from scoring.candidates import Ask, Candidates, LabelKeys, primary_resource
+from scoring.candidates import Candidates, LabelKeys, PodRequest, primary_resource
 from scoring.feasibility import counted_as_full, judge
-from scoring.gpu.requirements import NO_DEMAND
+from scoring.gpu.requirements import NO_GPU_REQUIREMENTS
 from scoring.normalization import Scale
 from scoring.profiles import PROFILES, score_terms
 from scoring.resources import Request
@@ -52,7 +52,7 @@ class VerbOptions:
         How many feasible nodes a filter call answers at most; 0 for all.
     is_type_order_strict : bool
         Whether a node of an earlier type in the pod's list precedes all of later ones.
-    standings : Standings
+    shared_results : SharedResults
         What has been computed of all nodes with these options.
     """
 
@@ -65,64 +65,78 @@ class VerbOptions:
     scale: Scale
     shortlist: int = 0
     is_type_order_strict: bool = True
-    standings: Standings = field(init=False, compare=False, repr=False)
+    shared_results: SharedResults = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "standings", Standings(self.assess, self.label_keys))
+        object.__setattr__(
+            self, "shared_results", SharedResults(self.assess, self.label_keys)
+        )
 
-    def assess(self, candidates: Candidates, ask: Ask) -> Arrays:
+    def assess(self, candidates: Candidates, pod_request: PodRequest) -> Arrays:
         """Return the arrays of `judge`, then those of `total_up`, shape (C,).
 
         PERF: together, since nearly every pod that is judged is scored a moment later,
         and most of what a few changed nodes cost is to begin; ``bench.scheduler``
         """
-        return *self.judge(candidates, ask), *self.total_up(candidates, ask)
+        return *self.judge(candidates, pod_request), *self.total_up(
+            candidates, pod_request
+        )
 
-    def judge(self, candidates: Candidates, ask: Ask) -> Arrays:
+    def judge(self, candidates: Candidates, pod_request: PodRequest) -> Arrays:
         """Return verdicts, and where our own count disagrees, shape (C,)."""
-        result = judge(candidates, ask, is_enforcing=self.is_enforcing)
-        return result.verdicts, result.disagreeing
+        result = judge(candidates, pod_request, is_enforcing=self.is_enforcing)
+        return result.verdicts, result.mismatched
 
-    def score_terms(self, candidates: Candidates, ask: Ask) -> dict[str, Float64Array]:
+    def score_terms(
+        self, candidates: Candidates, pod_request: PodRequest
+    ) -> dict[str, Float64Array]:
         """Return each weighted term, float64 of shape (C,)."""
         if not self.is_enforcing:
-            candidates = counted_as_full(candidates, ask)
-        return score_terms(candidates, ask, self.score_options, self.weights)
+            candidates = counted_as_full(candidates, pod_request)
+        return score_terms(candidates, pod_request, self.score_options, self.weights)
 
-    def total_up(self, candidates: Candidates, ask: Ask) -> Arrays:
+    def total_up(self, candidates: Candidates, pod_request: PodRequest) -> Arrays:
         """Return the profile's totals, who takes part, and tiers if they matter."""
-        terms = self.score_terms(candidates, ask)
+        terms = self.score_terms(candidates, pod_request)
         totals = PROFILES[self.profile].combine(terms, self.weights)
         taking_part = candidates.known & ~candidates.failing
-        if self.is_type_order_strict and len(ask.demand.types) > 1:
-            return totals, taking_part, type_tiers(candidates, ask)
+        if self.is_type_order_strict and len(pod_request.gpu_requirements.types) > 1:
+            return totals, taking_part, type_tiers(candidates, pod_request)
         return totals, taking_part
 
 
-def read_ask(pod: Pod, options: VerbOptions) -> Ask:
+def read_pod_request(pod: Pod, options: VerbOptions) -> PodRequest:
     """Return what `pod` asks of a node; raise `wire.WireError` with all faults."""
     faults: list[Fault] = []
     held, is_managed = options.builder.held_by(pod, faults)
     asked = _asked(held if is_managed else (), pod.spec.node_selector or {}, options)
-    demand = options.builder.demand_of(pod, faults) if asked[0] else NO_DEMAND
+    gpu_requirements = (
+        options.builder.gpu_requirements_of(pod, faults)
+        if asked[0]
+        else NO_GPU_REQUIREMENTS
+    )
     if faults:
         raise wire.WireError(
             [Fault(f"Pod.{fault.path}", fault.message) for fault in faults],
             pod_key(pod),
         )
-    return Ask(pod_key(pod), *asked, pod.status.nominated_node_name, demand)
+    return PodRequest(
+        pod_key(pod), *asked, pod.status.nominated_node_name, gpu_requirements
+    )
 
 
-def ask_of_record(record: PodRecord, options: VerbOptions) -> Ask:
-    """Return what a pod of the cache asks, as `read_ask` returns it for the object."""
+def pod_request_of_record(record: PodRecord, options: VerbOptions) -> PodRequest:
+    """Return the request of a pod of the cache, equal to that read of its object."""
     asked = _asked(record.request, record.constraints.node_selector, options)
-    return Ask(record.uid, *asked, record.nominated_node, record.demand)
+    return PodRequest(
+        record.uid, *asked, record.nominated_node, record.gpu_requirements
+    )
 
 
 def _asked(
     held: Request, selector: Mapping[str, str], options: VerbOptions
 ) -> tuple[Request, str, str | None]:
-    """Return `request`, `primary` and `accelerator` of an `Ask`.
+    """Return `request`, `primary` and `accelerator` of an `PodRequest`.
 
     Parameters
     ----------
@@ -139,12 +153,12 @@ def _asked(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class VerbCall:
     """One call, with all that its answer is computed from.
 
     Attributes
     ----------
-    ask : Ask
+    pod_request : PodRequest
     names : sequence of str, length C
         Each once, in the order of the request.
     columns : index array, shape (C,)
@@ -158,7 +172,7 @@ class Question:
         Whether the cache lacks a candidate.
     """
 
-    ask: Ask
+    pod_request: PodRequest
     names: Sequence[str]
     columns: IndexArray
     snapshot: Snapshot
@@ -178,25 +192,31 @@ class Question:
         return names if self.is_literal else list(map(answers.literal, names))
 
 
-def pose(args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions) -> Question:
+def look_up(
+    args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions
+) -> VerbCall:
     """Look the call's candidates up in `snapshot`."""
-    ask = read_ask(args.pod, options)
+    pod_request = read_pod_request(args.pod, options)
     names = args.names
     columns = find_columns(snapshot, names)
-    question = Question(ask, names, columns, snapshot, is_literal=args.is_literal)
-    known = None if question.has_unknown else columns
+    verb_call = VerbCall(
+        pod_request, names, columns, snapshot, is_literal=args.is_literal
+    )
+    known = None if verb_call.has_unknown else columns
     if has_repeats(names, known, len(snapshot.nodes.names)):
         names = tuple(dict.fromkeys(names))
         columns = find_columns(snapshot, names)
-        question = Question(ask, names, columns, snapshot, is_literal=args.is_literal)
-    if args.nodes is None or not ask.request or not question.has_unknown:
-        return question
+        verb_call = VerbCall(
+            pod_request, names, columns, snapshot, is_literal=args.is_literal
+        )
+    if args.nodes is None or not pod_request.request or not verb_call.has_unknown:
+        return verb_call
     absent = {
         name: args.nodes[name]
         for name, column in zip(names, columns.tolist(), strict=True)
         if column < 0
     }
-    return replace(question, templates=_template_snapshot(absent, snapshot, options))
+    return replace(verb_call, templates=_template_snapshot(absent, snapshot, options))
 
 
 def _template_snapshot(

@@ -26,7 +26,7 @@ class NewerSnapshots(Protocol):
         ...
 
 
-class Freshness:
+class SnapshotWait:
     """Lets refusals wait for the next snapshot; any thread may call it.
 
     Waits are few: `WAITS_PER_SECOND` on average, `MAX_SAVED_WAITS` at once. A refusal
@@ -53,7 +53,7 @@ class Freshness:
         self._saved = MAX_SAVED_WAITS
         self._saved_at = monotonic()
 
-    def look_again(self, seen: Snapshot) -> Snapshot | None:
+    def wait_for_newer(self, seen: Snapshot) -> Snapshot | None:
         """Return a newer snapshot than the one `seen`, None if none comes in time."""
         if not self._wait_seconds:
             return None

@@ -1,11 +1,11 @@
-"""`Memo`: the computation that filter and prioritize of one pod share."""
+"""`FilterMemo`: the computation that filter and prioritize of one pod share."""
 
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
 from cluster.ledger.writer import SnapshotSource
-from extender.verbs.call import Question, VerbOptions
+from extender.verbs.call import VerbCall, VerbOptions
 from scoring.snapshot import IndexArray
 
 # kube-scheduler asks about one pod at a time; each call kept keeps a snapshot alive.
@@ -18,21 +18,21 @@ class FilterCall:
 
     Attributes
     ----------
-    next_body : bytes
+    expected_prioritize_body : bytes
         The prioritize call about what passed, as kube-scheduler writes it.
     options : VerbOptions
-    question : Question
+    verb_call : VerbCall
     places : index array
         Places of the candidates that were answered.
     """
 
-    next_body: bytes
+    expected_prioritize_body: bytes
     options: VerbOptions
-    question: Question
+    verb_call: VerbCall
     places: IndexArray
 
 
-class Memo:
+class FilterMemo:
     """Remembers the last filter calls for the prioritize calls that follow them.
 
     kube-scheduler asks to prioritize what passed the filter, in the order of the
@@ -56,7 +56,7 @@ class Memo:
     def recall(self, body: bytes, options: VerbOptions) -> FilterCall | None:
         """Return the filter call whose answered candidates `body` asks about."""
         for call in reversed(tuple(self._calls)):
-            if call.next_body == body:
+            if call.expected_prioritize_body == body:
                 return self._brought_up_to_date(call, options)
         return None
 
@@ -68,16 +68,21 @@ class Memo:
         The pod before this one is bound meanwhile, so the snapshot is often a newer
         one. As long as the nodes are the same ones, so are their columns.
         """
-        question, snapshot = call.question, self._source.current()
-        if call.options is not options or question.snapshot.nodes is not snapshot.nodes:
+        verb_call, snapshot = call.verb_call, self._source.current()
+        if (
+            call.options is not options
+            or verb_call.snapshot.nodes is not snapshot.nodes
+        ):
             return None
-        if question.snapshot is snapshot:
+        if verb_call.snapshot is snapshot:
             return call
-        question = Question(
-            question.ask,
-            question.names,
-            question.columns,
+        verb_call = VerbCall(
+            verb_call.pod_request,
+            verb_call.names,
+            verb_call.columns,
             snapshot,
-            is_literal=question.is_literal,
+            is_literal=verb_call.is_literal,
         )
-        return FilterCall(call.next_body, options, question, call.places)
+        return FilterCall(
+            call.expected_prioritize_body, options, verb_call, call.places
+        )

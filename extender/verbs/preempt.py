@@ -7,9 +7,9 @@ them. Without the preempt verb it evicts pods from nodes that we go on refusing.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from extender.verbs.call import VerbOptions, read_ask
+from extender.verbs.call import VerbOptions, read_pod_request
 from extender.wire.preempt import PreemptArgs, Victims
-from scoring.candidates import Ask, take_columns
+from scoring.candidates import PodRequest, take_columns
 from scoring.feasibility import Feasibility, judge
 from scoring.snapshot import Snapshot, find_columns
 
@@ -68,17 +68,17 @@ def preempt_nodes(
       room we are the ones behind, and dropping the node would leave a pod pending
       beside room that its priority entitles it to. ``counts: enforce`` says that
       kube-scheduler does not count these resources, and then our sum decides. What it
-      knows nothing of, such as who wants the cards alone, decides under either.
+      knows nothing of, such as who wants the GPUs alone, decides under either.
 
     A node with an empty victim list is one that kube-scheduler finds free already: it
     stays unless we refuse it as it is. A pod that asks for nothing that we manage gets
     everything back, unknown nodes too.
     """
-    ask = replace(read_ask(args.pod, options), nominated_node="")
-    afterwards = without_victims(snapshot, args.victims, ask)
+    pod_request = replace(read_pod_request(args.pod, options), nominated_node="")
+    afterwards = without_victims(snapshot, args.victims, pod_request)
     columns = find_columns(afterwards, tuple(args.victims))
-    candidates = take_columns(afterwards, columns, ask, options.label_keys)
-    result = judge(candidates, ask, is_enforcing=options.is_enforcing)
+    candidates = take_columns(afterwards, columns, pod_request, options.label_keys)
+    result = judge(candidates, pod_request, is_enforcing=options.is_enforcing)
     kept = {
         name: victims
         for (name, victims), is_kept in zip(
@@ -90,7 +90,7 @@ def preempt_nodes(
 
 
 def without_victims(
-    snapshot: Snapshot, victims: Mapping[str, Victims], ask: Ask
+    snapshot: Snapshot, victims: Mapping[str, Victims], pod_request: PodRequest
 ) -> Snapshot:
     """Return the snapshot as it is once each node's victims have left that node.
 
@@ -102,26 +102,26 @@ def without_victims(
     snapshot : Snapshot
     victims : mapping
         node name -> its victims
-    ask : Ask
+    pod_request : PodRequest
         The asking pod's own share never counts anyway, so it is left in place.
     """
     requested = snapshot.requested.copy()
-    tenants, exclusive = snapshot.cards.tenants.copy(), snapshot.cards.exclusive.copy()
+    gpu_pods, exclusive = snapshot.gpus.gpu_pods.copy(), snapshot.gpus.exclusive.copy()
     row_of = {resource: row for row, resource in enumerate(snapshot.resources)}
     for name, leaving in victims.items():
         column = snapshot.nodes.column_of.get(name)
         if column is None:
             continue
-        for uid in set(leaving.uids) - {ask.uid}:
+        for uid in set(leaving.uids) - {pod_request.uid}:
             share = snapshot.shares.get(uid)
             if share is None or share.node_name != name:
                 continue
             for resource, amount in share.request:
                 if resource in row_of:  # else no node has it
                     requested[row_of[resource], column] -= amount
-            tenants[column] -= 1
-            exclusive[column] -= share.demand.is_exclusive
-    for array in (requested, tenants, exclusive):
+            gpu_pods[column] -= 1
+            exclusive[column] -= share.gpu_requirements.is_exclusive
+    for array in (requested, gpu_pods, exclusive):
         array.setflags(write=False)
-    cards = replace(snapshot.cards, tenants=tenants, exclusive=exclusive)
-    return replace(snapshot, requested=requested, cards=cards)
+    gpus = replace(snapshot.gpus, gpu_pods=gpu_pods, exclusive=exclusive)
+    return replace(snapshot, requested=requested, gpus=gpus)

@@ -18,13 +18,19 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring.candidates import Ask, Candidates, LabelKeys, Shape, take_columns
+from scoring.candidates import (
+    Candidates,
+    LabelKeys,
+    PodRequest,
+    RequestKey,
+    take_columns,
+)
 from scoring.snapshot import IndexArray, NodeIndex, Snapshot
 
 # Arrays over nodes, shape (N,) or (C,).
 Arrays: TypeAlias = tuple[NDArray[Any], ...]
 
-Compute: TypeAlias = Callable[[Candidates, Ask], Arrays]
+Compute: TypeAlias = Callable[[Candidates, PodRequest], Arrays]
 
 Row: TypeAlias = tuple[Hashable, ...]
 
@@ -44,7 +50,7 @@ class _Known(NamedTuple):
     results: dict[Row, tuple[Any, ...]]
 
 
-class Alike:
+class RowResults:
     """Computes results, and remembers those of few candidates; any thread may call it.
 
     It has no effect on results: what is remembered equals what would be computed.
@@ -57,24 +63,24 @@ class Alike:
 
     def __init__(self, compute: Compute) -> None:
         self._compute = compute
-        self._known: dict[Shape, _Known] = {}
+        self._known: dict[RequestKey, _Known] = {}
 
-    def __call__(self, candidates: Candidates, ask: Ask) -> Arrays:
+    def __call__(self, candidates: Candidates, pod_request: PodRequest) -> Arrays:
         """Return what `compute` gives for the candidates, arrays of shape (C,)."""
-        if max(len(candidates.known), len(ask.request)) > MAX_FEW:
-            return self._compute(candidates, ask)
+        if max(len(candidates.known), len(pod_request.request)) > MAX_FEW:
+            return self._compute(candidates, pod_request)
         rows = rows_of(candidates)
-        known = self._known.get(ask.shape)
+        known = self._known.get(pod_request.request_key)
         if known is not None:
             found = [known.results.get(row) for row in rows]
             if found and None not in found:
                 values = zip(*found, strict=True)
                 return tuple(map(np.array, values, known.dtypes))
-        arrays = self._compute(candidates, ask)
-        self._keep(ask.shape, rows, arrays)
+        arrays = self._compute(candidates, pod_request)
+        self._keep(pod_request.request_key, rows, arrays)
         return arrays
 
-    def _keep(self, shape: Shape, rows: list[Row], arrays: Arrays) -> None:
+    def _keep(self, shape: RequestKey, rows: list[Row], arrays: Arrays) -> None:
         known = self._known.get(shape)
         if known is None:
             if len(self._known) >= MAX_SHAPES:
@@ -89,7 +95,7 @@ class Alike:
 
 def rows_of(candidates: Candidates) -> list[Row]:
     """Return all that is known of each candidate but its column, length C."""
-    type_names, card_kinds = candidates.type_names, candidates.card_kinds
+    type_names, gpu_kinds = candidates.type_names, candidates.gpu_kinds
     columns = (
         candidates.known.tolist(),
         *candidates.allocatable.tolist(),
@@ -101,8 +107,8 @@ def rows_of(candidates: Candidates) -> list[Row]:
         [type_names[code] for code in candidates.type_codes.tolist()],
         candidates.linked.tolist(),
         candidates.nominated.tolist(),
-        [card_kinds[code] for code in candidates.card_codes.tolist()],
-        candidates.tenants.tolist(),
+        [gpu_kinds[code] for code in candidates.gpu_codes.tolist()],
+        candidates.gpu_pods.tolist(),
         candidates.exclusive.tolist(),
     )
     return list(zip(*columns, strict=True))
@@ -114,7 +120,7 @@ EVERYTHING: Final = slice(None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standing:
+class ResultsOfNodes:
     """Arrays of shape (N,) as of one generation."""
 
     generation: int
@@ -135,7 +141,7 @@ class Standing:
         )
 
 
-class Standings:
+class SharedResults:
     """Keeps the newest standing of each shape; any thread may call it.
 
     Parameters
@@ -150,17 +156,19 @@ class Standings:
     def __init__(
         self, compute: Compute, keys: LabelKeys, max_kept: int = MAX_KEPT
     ) -> None:
-        self.compute = Alike(compute)
+        self.compute = RowResults(compute)
         self.keys = keys
         self._max_kept = max_kept
         self._lock = threading.Lock()
-        self._kept: dict[Shape, Standing] = {}  # the one asked for last stands last
+        self._kept: dict[
+            RequestKey, ResultsOfNodes
+        ] = {}  # the one asked for last stands last
 
     def take(
         self,
         snapshot: Snapshot,
         columns: IndexArray,
-        ask: Ask,
+        pod_request: PodRequest,
         part: slice = EVERYTHING,
     ) -> Arrays:
         """Return what is computed for some nodes, whoever the asking pod is.
@@ -171,7 +179,7 @@ class Standings:
             With at least one node.
         columns : index array, shape (C,)
             Those below 0 get the result of any other node.
-        ask : Ask
+        pod_request : PodRequest
             Its own share and its nominated node are left out of account.
         part : slice
             Which of the computed arrays are wanted.
@@ -181,39 +189,45 @@ class Standings:
         tuple of arrays, shape (C,)
             Writeable.
         """
-        shape = ask.shape
+        shape = pod_request.request_key
         kept = self._kept.get(shape)
         if kept is None or not kept.is_of(snapshot):
-            request, primary, accelerator, demand = shape
-            anybody = Ask("", request, primary, accelerator, "", demand)
+            request, primary, accelerator, gpu_requirements = shape
+            anybody = PodRequest(
+                "", request, primary, accelerator, "", gpu_requirements
+            )
             kept = self._bring_up_to_date(kept, snapshot, anybody)
             self._keep(shape, kept)
         # PERF: "wrap" looks at no bounds twice, and takes -1; bench/test_verbs.py
         return tuple(array.take(columns, mode="wrap") for array in kept.arrays[part])
 
     def _bring_up_to_date(
-        self, kept: Standing | None, snapshot: Snapshot, ask: Ask
-    ) -> Standing:
+        self, kept: ResultsOfNodes | None, snapshot: Snapshot, pod_request: PodRequest
+    ) -> ResultsOfNodes:
         """Return the standing of `snapshot`; compute what `kept` does not have."""
         if kept is None or not kept.suits(snapshot):
             every = np.arange(len(snapshot.nodes.names), dtype=np.intp)
-            arrays = self._computed(snapshot, every, ask)
+            arrays = self._computed(snapshot, every, pod_request)
         else:
             arrays = kept.arrays
             changed = snapshot.changed_since(kept.generation)
             if len(changed):
-                part = self._computed(snapshot, changed, ask)
+                part = self._computed(snapshot, changed, pod_request)
                 arrays = tuple(array.copy() for array in arrays)
                 for array, fresh in zip(arrays, part, strict=True):
                     array[changed] = fresh
-        return Standing(
+        return ResultsOfNodes(
             snapshot.generation, snapshot.nodes, snapshot.device_class_resources, arrays
         )
 
-    def _computed(self, snapshot: Snapshot, columns: IndexArray, ask: Ask) -> Arrays:
-        return self.compute(take_columns(snapshot, columns, ask, self.keys), ask)
+    def _computed(
+        self, snapshot: Snapshot, columns: IndexArray, pod_request: PodRequest
+    ) -> Arrays:
+        return self.compute(
+            take_columns(snapshot, columns, pod_request, self.keys), pod_request
+        )
 
-    def _keep(self, shape: Shape, standing: Standing) -> None:
+    def _keep(self, shape: RequestKey, standing: ResultsOfNodes) -> None:
         with self._lock:
             before = self._kept.pop(shape, None)
             if before is not None and before.generation > standing.generation:

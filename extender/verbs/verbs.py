@@ -6,18 +6,18 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from extender.verbs.call import Question, VerbOptions
+from extender.verbs.call import VerbCall, VerbOptions
 from extender.verbs.reuse import Arrays
-from scoring.candidates import Ask, Candidates, take_columns
+from scoring.candidates import Candidates, PodRequest, take_columns
 from scoring.feasibility import Feasibility
 from scoring.normalization import RANK, best_first, normalize
 from scoring.resources import Request
 from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot
 
 # Node name -> what pods ask that were put there and are not seen bound yet.
-UnderWay: TypeAlias = Mapping[str, Sequence[Request]]
+Assumed: TypeAlias = Mapping[str, Sequence[Request]]
 
-NOTHING_UNDER_WAY: Final[UnderWay] = {}
+NOTHING_ASSUMED: Final[Assumed] = {}
 
 # What `VerbOptions.assess` gives first, and what after that.
 VERDICTS: Final = slice(0, 2)
@@ -25,66 +25,72 @@ VERDICTS: Final = slice(0, 2)
 TOTALS: Final = slice(2, None)
 
 
-def filter_nodes(question: Question, options: VerbOptions) -> Feasibility:
+def filter_nodes(verb_call: VerbCall, options: VerbOptions) -> Feasibility:
     """Return the verdict on each candidate of the question."""
-    if not question.ask.request:
-        nothing = np.zeros(len(question.columns), dtype=np.int64)
+    if not verb_call.pod_request.request:
+        nothing = np.zeros(len(verb_call.columns), dtype=np.int64)
         return Feasibility(nothing, nothing.astype(np.bool_))
-    special = _own_columns(question)
-    return Feasibility(*_evaluate(question, options, VERDICTS, special))
+    special = _own_columns(verb_call)
+    return Feasibility(*_evaluate(verb_call, options, VERDICTS, special))
 
 
-def count_claimed(question: Question, result: Feasibility, options: VerbOptions) -> int:
+def count_claimed(
+    verb_call: VerbCall, result: Feasibility, options: VerbOptions
+) -> int:
     """Return how many candidates pass because a DeviceClass carries their resource."""
-    snapshot, ask = question.snapshot, question.ask
-    if not any(name in snapshot.device_class_resources for name, _ in ask.request):
+    snapshot, pod_request = verb_call.snapshot, verb_call.pod_request
+    if not any(
+        name in snapshot.device_class_resources for name, _ in pod_request.request
+    ):
         return 0
-    candidates = take_columns(snapshot, question.columns, ask, options.label_keys)
+    candidates = take_columns(
+        snapshot, verb_call.columns, pod_request, options.label_keys
+    )
     passed = candidates.known & result.feasible
     return int(np.count_nonzero(candidates.claimed.any(axis=0) & passed))
 
 
 def shortlisted(
-    question: Question,
+    verb_call: VerbCall,
     result: Feasibility,
     options: VerbOptions,
-    under_way: UnderWay = NOTHING_UNDER_WAY,
+    under_way: Assumed = NOTHING_ASSUMED,
 ) -> IndexArray | None:
     """Return the places of the best feasible candidates, in the order of the question.
 
     None where no more are feasible than the shortlist takes: all of them are answered.
     """
-    if not options.shortlist or not question.ask.request:
+    if not options.shortlist or not verb_call.pod_request.request:
         return None
     places = np.flatnonzero(result.feasible)
     if len(places) <= options.shortlist:
         return None
-    totals, taking_part, *tiers = total_nodes(question, options, under_way)
+    totals, taking_part, *tiers = total_nodes(verb_call, options, under_way)
     first = best_first(
         totals[places],
         # Whoever takes no part comes last, whatever the pod's types.
         _tiers(tiers, taking_part)[places],
-        _order(question)[places],
+        _order(verb_call)[places],
     )
     return np.sort(places[first[: options.shortlist]])
 
 
 def prioritize_nodes(
-    question: Question,
+    verb_call: VerbCall,
     options: VerbOptions,
     places: IndexArray | None = None,
-    under_way: UnderWay = NOTHING_UNDER_WAY,
+    under_way: Assumed = NOTHING_ASSUMED,
 ) -> Int64Array:
     """Return what goes on the wire for each candidate, int64 of shape (C,).
 
     With `places`, only the candidates there take part and are returned. A pod that
     asks for nothing that we manage gets 0 everywhere: we have no opinion.
     """
-    if not question.ask.request:
-        count = len(question.columns) if places is None else len(places)
+    if not verb_call.pod_request.request:
+        count = len(verb_call.columns) if places is None else len(places)
         return np.zeros(count, dtype=np.int64)
-    arrays = total_nodes(question, options, under_way)
-    order = _order(question) if options.scale.method == RANK else question.columns
+    arrays = total_nodes(verb_call, options, under_way)
+    order = _order(verb_call) if options.scale.method == RANK else verb_call.columns
     if places is not None:
         arrays = tuple(array.take(places) for array in arrays)
         order = order.take(places)
@@ -101,80 +107,95 @@ def _tiers(tiers: Sequence[Int64Array], taking_part: BoolArray) -> Int64Array:
     return np.where(taking_part, within, last)
 
 
-def _order(question: Question) -> Int64Array:
+def _order(verb_call: VerbCall) -> Int64Array:
     """Return what settles equal totals: the names' order, unknown nodes last."""
-    order = question.snapshot.nodes.order
+    order = verb_call.snapshot.nodes.order
     count = len(order)
-    places = np.arange(count, count + len(question.columns), dtype=np.int64)
+    places = np.arange(count, count + len(verb_call.columns), dtype=np.int64)
     if not count:
         return places
-    known = order.take(question.columns, mode="wrap")
-    return np.where(question.columns >= 0, known, places)
+    known = order.take(verb_call.columns, mode="wrap")
+    return np.where(verb_call.columns >= 0, known, places)
 
 
-def _own_columns(question: Question) -> list[int]:
+def _own_columns(verb_call: VerbCall) -> list[int]:
     """Return the columns in which the asking pod itself makes a difference."""
-    ask, column_of = question.ask, question.snapshot.nodes.column_of
-    names = [ask.nominated_node] if ask.nominated_node else []
-    share = question.snapshot.shares.get(ask.uid) if ask.uid else None
+    pod_request, column_of = verb_call.pod_request, verb_call.snapshot.nodes.column_of
+    names = [pod_request.nominated_node] if pod_request.nominated_node else []
+    share = verb_call.snapshot.shares.get(pod_request.uid) if pod_request.uid else None
     if share is not None:
         names.append(share.node_name)
     return [column_of[name] for name in names if name in column_of]
 
 
 def total_nodes(
-    question: Question, options: VerbOptions, under_way: UnderWay
+    verb_call: VerbCall, options: VerbOptions, under_way: Assumed
 ) -> Arrays:
     """Return totals, who takes part and, if they matter, tiers, of shape (C,)."""
-    special = _own_columns(question)
-    column_of = question.snapshot.nodes.column_of
+    special = _own_columns(verb_call)
+    column_of = verb_call.snapshot.nodes.column_of
     special += [column_of[name] for name in under_way if name in column_of]
-    return _evaluate(question, options, TOTALS, special, under_way)
+    return _evaluate(verb_call, options, TOTALS, special, under_way)
 
 
-def with_under_way(
-    candidates: Candidates, ask: Ask, snapshot: Snapshot, under_way: UnderWay
+def with_assumed(
+    candidates: Candidates,
+    pod_request: PodRequest,
+    snapshot: Snapshot,
+    under_way: Assumed,
 ) -> Candidates:
     """Return the candidates with what pods under way to them ask counted, too."""
     requested = candidates.requested.copy()
     for place, column in enumerate(candidates.columns.tolist()):
         for request in under_way.get(snapshot.nodes.names[column], ()):
             amounts = dict(request)
-            for row, (resource, _) in enumerate(ask.request):
+            for row, (resource, _) in enumerate(pod_request.request):
                 requested[row, place] += amounts.get(resource, 0)
     return replace(candidates, requested=requested)
 
 
 def _evaluate(
-    question: Question,
+    verb_call: VerbCall,
     options: VerbOptions,
     part: slice,
     special: Sequence[int],
-    under_way: UnderWay = NOTHING_UNDER_WAY,
+    under_way: Assumed = NOTHING_ASSUMED,
 ) -> Arrays:
     """Return one part of what `VerbOptions.assess` gives for each candidate.
 
     Candidates in the columns `special`, and those that the cache lacks, are computed
     for this very pod, the others with those that ask alike.
     """
-    snapshot, ask, columns = question.snapshot, question.ask, question.columns
+    snapshot, pod_request, columns = (
+        verb_call.snapshot,
+        verb_call.pod_request,
+        verb_call.columns,
+    )
     compute = options.judge if part is VERDICTS else options.total_up
     if not snapshot.nodes.names:
-        candidates = take_columns(snapshot, columns, ask, options.label_keys)
-        arrays = compute(candidates, ask)
+        candidates = take_columns(snapshot, columns, pod_request, options.label_keys)
+        arrays = compute(candidates, pod_request)
     else:
-        arrays = options.standings.take(snapshot, columns, ask, part)
-        if special or question.has_unknown:
+        arrays = options.shared_results.take(snapshot, columns, pod_request, part)
+        if special or verb_call.has_unknown:
             apart = np.isin(columns, special) | (columns < 0)
-            candidates = take_columns(snapshot, columns[apart], ask, options.label_keys)
+            candidates = take_columns(
+                snapshot, columns[apart], pod_request, options.label_keys
+            )
             if under_way:
-                candidates = with_under_way(candidates, ask, snapshot, under_way)
-            _put(arrays, apart, options.standings.compute(candidates, ask)[part])
-    if question.templates is not None:
+                candidates = with_assumed(candidates, pod_request, snapshot, under_way)
+            _put(
+                arrays,
+                apart,
+                options.shared_results.compute(candidates, pod_request)[part],
+            )
+    if verb_call.templates is not None:
         absent = columns < 0
         found = np.arange(int(absent.sum()), dtype=np.intp)  # in the same order
-        candidates = take_columns(question.templates, found, ask, options.label_keys)
-        _put(arrays, absent, compute(candidates, ask))
+        candidates = take_columns(
+            verb_call.templates, found, pod_request, options.label_keys
+        )
+        _put(arrays, absent, compute(candidates, pod_request))
     return arrays
 
 

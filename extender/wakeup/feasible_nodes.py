@@ -1,4 +1,4 @@
-"""`Takers`: which nodes would take pods of one kind, by our checks and the scheduler's.
+"""`FeasibleNodes` of pods of one kind, by our checks and the scheduler's.
 
 Pods of one kind ask for the same and may go to the same nodes, so they are judged
 together, and anew only for nodes that have changed.
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.decode.objects import PodConstraints, PodRecord
-from extender.verbs.call import VerbOptions, ask_of_record
-from extender.verbs.reuse import Arrays, Standings
-from scoring.candidates import Ask, Candidates, take_columns
+from extender.verbs.call import VerbOptions, pod_request_of_record
+from extender.verbs.reuse import Arrays, SharedResults
+from scoring.candidates import Candidates, PodRequest, take_columns
 from scoring.eligibility import eligible_columns, node_cost
 from scoring.feasibility import judge
 from scoring.snapshot import BoolArray, IndexArray, NodeIndex, Snapshot
@@ -52,7 +52,7 @@ class Kind:
 
     Attributes
     ----------
-    ask : Ask
+    pod_request : PodRequest
         For the whole effective request, with ``cpu``, ``memory`` and ``pods``.
     constraints_key : bytes
         The same for equal constraints.
@@ -60,7 +60,7 @@ class Kind:
         Of those constraints.
     """
 
-    ask: Ask
+    pod_request: PodRequest
     constraints_key: bytes
     node_cost: int = field(compare=False)
 
@@ -74,7 +74,7 @@ class _Eligibility:
     known: NDArray[np.int8]
 
 
-class Takers:
+class FeasibleNodes:
     """Finds the nodes that would take a pod; owned by one thread.
 
     Too low a count refuses a node here whatever ``counts`` says: a pod that our count
@@ -89,13 +89,13 @@ class Takers:
     def __init__(self, options: VerbOptions) -> None:
         self._options = options
         self._keys = options.label_keys
-        self._standings = Standings(_would_take, options.label_keys, MAX_KEPT)
+        self._standings = SharedResults(_would_take, options.label_keys, MAX_KEPT)
         self._eligibility: dict[bytes, _Eligibility] = {}
 
     def adopt(self, options: VerbOptions) -> bool:
         """Go by `options` if they find the same nodes; say whether they do.
 
-        Most settings are about answers and scores. What those of card types change is
+        Most settings are about answers and scores. What those of GPU types change is
         in the nodes and pods of the snapshot.
         """
         ours = self._options
@@ -111,14 +111,16 @@ class Takers:
 
     def kind_of(self, record: PodRecord, nominated_node: str) -> Kind:
         """Return the kind of a pending pod."""
-        ask = replace(
-            ask_of_record(record, self._options),
+        pod_request = replace(
+            pod_request_of_record(record, self._options),
             uid="",
             request=record.request,
             nominated_node=nominated_node,
         )
         constraints = record.constraints
-        return Kind(ask, msgspec.msgpack.encode(constraints), node_cost(constraints))
+        return Kind(
+            pod_request, msgspec.msgpack.encode(constraints), node_cost(constraints)
+        )
 
     def of(
         self,
@@ -137,15 +139,17 @@ class Takers:
         since : int
             Only nodes that changed after this generation are looked at.
         """
-        if not snapshot.nodes.names or _asks_what_nobody_has(kind.ask, snapshot):
+        if not snapshot.nodes.names or _asks_what_nobody_has(
+            kind.pod_request, snapshot
+        ):
             return NOWHERE
         every = np.arange(len(snapshot.nodes.names), dtype=np.intp)
-        (taking,) = self._standings.take(snapshot, every, kind.ask)
-        nominated = snapshot.nodes.column_of.get(kind.ask.nominated_node)
+        (taking,) = self._standings.take(snapshot, every, kind.pod_request)
+        nominated = snapshot.nodes.column_of.get(kind.pod_request.nominated_node)
         if nominated is not None:  # it is exempt from the count, for this pod alone
             column = np.array([nominated], dtype=np.intp)
-            candidates = take_columns(snapshot, column, kind.ask, self._keys)
-            (taking[column],) = _would_take(candidates, kind.ask)
+            candidates = take_columns(snapshot, column, kind.pod_request, self._keys)
+            (taking[column],) = _would_take(candidates, kind.pod_request)
         if since >= 0 and snapshot.changed_at is not None:
             taking &= snapshot.changed_at > since
         if not taking.any():
@@ -186,15 +190,15 @@ class Takers:
         return Taking(columns, is_partial=len(undecided) > affordable)
 
 
-def _asks_what_nobody_has(ask: Ask, snapshot: Snapshot) -> bool:
+def _asks_what_nobody_has(pod_request: PodRequest, snapshot: Snapshot) -> bool:
     """Say whether no node can have one of the resources: then it has no row.
 
     PERF: a pod may ask tens of thousands of them, and a table has a row for each: over
     5,000 nodes that is gigabytes.
     """
-    return any(snapshot.row_of(resource) is None for resource, _ in ask.request)
+    return any(snapshot.row_of(resource) is None for resource, _ in pod_request.request)
 
 
-def _would_take(candidates: Candidates, ask: Ask) -> Arrays:
+def _would_take(candidates: Candidates, pod_request: PodRequest) -> Arrays:
     """Return which candidates pass every check, counts among them, shape (C,)."""
-    return (judge(candidates, ask, is_enforcing=True).feasible,)
+    return (judge(candidates, pod_request, is_enforcing=True).feasible,)

@@ -5,7 +5,7 @@ from math import ceil
 from typing import Final
 
 from cluster.decode.objects import PodRecord
-from extender.wakeup.feasible_nodes import Kind, Takers
+from extender.wakeup.feasible_nodes import FeasibleNodes, Kind
 from scoring.snapshot import IndexArray, Snapshot
 
 # kube-scheduler tries a refused pod by itself when an event reaches it, mostly at about
@@ -30,7 +30,7 @@ MAX_PAUSES: Final = 5
 
 
 @dataclass(slots=True, eq=False)
-class RefusedPod:
+class UnschedulablePod:
     """A pod that was refused; owned by one thread.
 
     Attributes
@@ -54,7 +54,7 @@ class RefusedPod:
         When it was woken last.
     has_come_back : bool
         Whether the refusal followed a wake-up and is not weighed yet.
-    futile : int
+    fruitless_tries : int
         Wake-ups that ended in a refusal although a node fitted: kube-scheduler did not
         offer it.
     """
@@ -70,7 +70,7 @@ class RefusedPod:
     is_woken: bool = False
     woken_at: float = float("-inf")
     has_come_back: bool = False
-    futile: int = 0
+    fruitless_tries: int = 0
 
     def refuse(
         self, generation: int, offered: int, nominated_node: str, now: float
@@ -110,13 +110,13 @@ class RefusedPod:
         if changes is None:
             self.due_at = None
             self.has_come_back = False
-            self.futile = 0
+            self.fruitless_tries = 0
             return
         oldest, newest = changes
         if self.has_come_back and oldest <= self.generation:
-            self.futile += 1
+            self.fruitless_tries += 1
         self.has_come_back = False
-        pauses = self.futile - self._free_tries(node_count)
+        pauses = self.fruitless_tries - self._free_tries(node_count)
         may_try = self._is_sampled(node_count) and pauses < MAX_PAUSES
         if newest <= self.generation and not may_try:
             self.due_at = None
@@ -158,7 +158,7 @@ class Group:
     """
 
     record: PodRecord
-    pods: dict[str, RefusedPod] = field(default_factory=dict)
+    pods: dict[str, UnschedulablePod] = field(default_factory=dict)
     generation: int = -1
     is_partial: bool = False
     complete: int = -1
@@ -175,7 +175,7 @@ class Group:
 
     def judge(
         self,
-        takers: Takers,
+        feasible_nodes: FeasibleNodes,
         kind: Kind,
         snapshot: Snapshot,
         all_changed_at: int,
@@ -184,7 +184,7 @@ class Group:
         """Weigh the pods on a snapshot."""
         # Where nothing took them, only what has changed since can take them now.
         since = -1 if self.has_takers else self.complete
-        taking = takers.of(snapshot, kind, self.record.constraints, since)
+        taking = feasible_nodes.of(snapshot, kind, self.record.constraints, since)
         self.generation = snapshot.generation
         self.is_partial = taking.is_partial
         self.has_takers = bool(len(taking.columns))

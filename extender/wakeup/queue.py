@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from cluster.decode.objects import PodRecord
 from extender.verbs.call import VerbOptions
-from extender.wakeup.feasible_nodes import Kind, Takers
-from extender.wakeup.pods import Group, RefusedPod
-from scoring.candidates import Ask
+from extender.wakeup.feasible_nodes import FeasibleNodes, Kind
+from extender.wakeup.pods import Group, UnschedulablePod
+from scoring.candidates import PodRequest
 from scoring.snapshot import Snapshot
 
 # At most ten a second over all pods.
@@ -51,22 +51,24 @@ class WakeUps:
         self._lock = threading.Lock()
         # pod UID -> its newest answer that is not taken in yet, None if not empty
         self._noted: dict[str, Refusal | None] = {}
-        self._pods: dict[str, RefusedPod] = {}
+        self._pods: dict[str, UnschedulablePod] = {}
         # the kind that was judged last stands last
         self._groups: dict[Kind, Group] = {}
-        self._takers: Takers | None = None
+        self._feasible_nodes: FeasibleNodes | None = None
         self._generation = -1
         self._device_class_resources: frozenset[str] = frozenset()
         # Generation in which what nodes offer changed without a change of their own.
         self._all_changed_at = 0
         self._next_at = float("-inf")
 
-    def note(self, ask: Ask, generation: int, offered: int, *, is_empty: bool) -> None:
+    def note(
+        self, pod_request: PodRequest, generation: int, offered: int, *, is_empty: bool
+    ) -> None:
         """Note the answer to a filter call.
 
         Parameters
         ----------
-        ask : Ask
+        pod_request : PodRequest
             One for nothing that we manage is not noted.
         generation : int
             Of the snapshot that the answer was computed from.
@@ -75,15 +77,17 @@ class WakeUps:
         is_empty : bool
             Whether all of them were refused.
         """
-        uid = ask.uid
-        if not (uid and ask.request):
+        uid = pod_request.uid
+        if not (uid and pod_request.request):
             return
         if not is_empty and uid not in self._pods and uid not in self._noted:
             return  # PERF: as nearly always, and then without the lock
         with self._lock:
             is_full = len(self._pods) + len(self._noted) >= MAX_REFUSED
             if is_empty and not (is_full and uid not in self._pods):
-                self._noted[uid] = Refusal(generation, offered, ask.nominated_node)
+                self._noted[uid] = Refusal(
+                    generation, offered, pod_request.nominated_node
+                )
             elif not is_empty:
                 self._noted[uid] = None
 
@@ -95,7 +99,7 @@ class WakeUps:
         """
         for pod in snapshot.pending:
             if pod.unschedulable_since is not None and pod.uid not in self._pods:
-                self._pods[pod.uid] = RefusedPod(pod.uid, noted_at=now)
+                self._pods[pod.uid] = UnschedulablePod(pod.uid, noted_at=now)
 
     @property
     def is_idle(self) -> bool:
@@ -113,14 +117,14 @@ class WakeUps:
         now : float
             Seconds of the monotonic clock.
         """
-        takers = self._takers
-        if takers is None or not takers.adopt(options):
-            takers = self._use(options)
+        feasible_nodes = self._feasible_nodes
+        if feasible_nodes is None or not feasible_nodes.adopt(options):
+            feasible_nodes = self._use(options)
         is_new = self._take_notes(now)
         if is_new or snapshot.generation != self._generation:
             self._generation = snapshot.generation
-            self._follow(snapshot, takers, now)
-        self._judge_some(takers, snapshot, now)
+            self._follow(snapshot, feasible_nodes, now)
+        self._judge_some(feasible_nodes, snapshot, now)
         if now < self._next_at:
             return None
         pod = self._first_due(snapshot, now)
@@ -141,15 +145,15 @@ class WakeUps:
         if pod is not None:
             pod.due_at = until
 
-    def _use(self, options: VerbOptions) -> Takers:
+    def _use(self, options: VerbOptions) -> FeasibleNodes:
         """Forget all judgements: other settings may lead to others."""
-        takers = self._takers = Takers(options)
+        feasible_nodes = self._feasible_nodes = FeasibleNodes(options)
         self._groups.clear()
         self._generation = -1
         for pod in self._pods.values():
             pod.record = pod.kind = None
             pod.generation = 0
-        return takers
+        return feasible_nodes
 
     def _take_notes(self, now: float) -> bool:
         """Take in what was noted; say whether there was anything."""
@@ -161,7 +165,7 @@ class WakeUps:
             if refusal is None:
                 self._drop(uid)
                 continue
-            pod = self._pods.setdefault(uid, RefusedPod(uid))
+            pod = self._pods.setdefault(uid, UnschedulablePod(uid))
             if pod.nominated_node != refusal.nominated_node:
                 self._leave_group(pod)
             pod.refuse(*refusal, now)
@@ -170,7 +174,9 @@ class WakeUps:
                 group.has_news = True
         return True
 
-    def _follow(self, snapshot: Snapshot, takers: Takers, now: float) -> None:
+    def _follow(
+        self, snapshot: Snapshot, feasible_nodes: FeasibleNodes, now: float
+    ) -> None:
         """Bring the refused pods in step with the pending ones."""
         if not self._pods:
             return
@@ -184,16 +190,22 @@ class WakeUps:
             record = seen.get(uid)
             if isinstance(record, PodRecord):
                 if pod.record is not record:
-                    self._join_group(pod, record, takers)
+                    self._join_group(pod, record, feasible_nodes)
             elif pod.record is not None or now - pod.noted_at > UNSEEN_SECONDS:
                 self._drop(uid)
 
-    def _join_group(self, pod: RefusedPod, record: PodRecord, takers: Takers) -> None:
-        kind = takers.kind_of(record, pod.nominated_node)
+    def _join_group(
+        self, pod: UnschedulablePod, record: PodRecord, feasible_nodes: FeasibleNodes
+    ) -> None:
+        kind = feasible_nodes.kind_of(record, pod.nominated_node)
         pod.record = record
         if kind == pod.kind:
             return
-        if pod.kind is not None and kind.ask.demand != pod.kind.ask.demand:
+        if (
+            pod.kind is not None
+            and kind.pod_request.gpu_requirements
+            != pod.kind.pod_request.gpu_requirements
+        ):
             # By another annotation, of which kube-scheduler knows, or since other
             # models are known: then every node counts as changed since the refusal.
             pod.generation = 0
@@ -205,7 +217,7 @@ class WakeUps:
         group.pods[pod.uid] = pod
         group.has_news = True
 
-    def _leave_group(self, pod: RefusedPod) -> None:
+    def _leave_group(self, pod: UnschedulablePod) -> None:
         group = None if pod.kind is None else self._groups.get(pod.kind)
         if group is not None and pod.kind is not None:
             group.pods.pop(pod.uid, None)
@@ -218,15 +230,17 @@ class WakeUps:
         if pod is not None:
             self._leave_group(pod)
 
-    def _judge_some(self, takers: Takers, snapshot: Snapshot, now: float) -> None:
+    def _judge_some(
+        self, feasible_nodes: FeasibleNodes, snapshot: Snapshot, now: float
+    ) -> None:
         """Judge the kinds whose turn it is, as far as they are not up to date."""
         groups = self._groups
         due = (kind for kind, group in groups.items() if group.is_due(snapshot))
         for kind in list(islice(due, MAX_JUDGED)):
             group = groups[kind] = groups.pop(kind)
-            group.judge(takers, kind, snapshot, self._all_changed_at, now)
+            group.judge(feasible_nodes, kind, snapshot, self._all_changed_at, now)
 
-    def _first_due(self, snapshot: Snapshot, now: float) -> RefusedPod | None:
+    def _first_due(self, snapshot: Snapshot, now: float) -> UnschedulablePod | None:
         """Return the pod to wake first, of those that are due.
 
         Pods that were woken in vain come after the others.
@@ -238,4 +252,8 @@ class WakeUps:
             for pod in group.pods.values()
             if pod.due_at is not None and pod.due_at <= now
         ]
-        return min(due, key=lambda pod: (pod.futile, pod.due_at, pod.uid), default=None)
+        return min(
+            due,
+            key=lambda pod: (pod.fruitless_tries, pod.due_at, pod.uid),
+            default=None,
+        )

@@ -20,7 +20,7 @@ from cluster.ledger.writer import SnapshotCell
 from cluster.watch.backoff import Backoff, Pace
 from extender.verbs.call import VerbOptions
 from extender.wakeup.queue import Wake, WakeUps
-from scoring.candidates import Ask
+from scoring.candidates import PodRequest
 
 logger = logging.getLogger(__name__)
 
@@ -111,9 +111,11 @@ class Waker:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
 
-    def note(self, ask: Ask, generation: int, offered: int, *, is_empty: bool) -> None:
+    def note(
+        self, pod_request: PodRequest, generation: int, offered: int, *, is_empty: bool
+    ) -> None:
         """Note the answer to a filter call; see `WakeUps.note`."""
-        self._wake_ups.note(ask, generation, offered, is_empty=is_empty)
+        self._wake_ups.note(pod_request, generation, offered, is_empty=is_empty)
         if is_empty:
             self._roused.set()
 

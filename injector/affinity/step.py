@@ -1,29 +1,33 @@
-"""What a pod wants of the cards, written into it as required node affinity."""
+"""What a pod wants of the GPUs, written into it as required node affinity."""
 
 import threading
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
-from injector.affinity.terms import LabelDemand, add_label_demand, build_label_demand
-from injector.fallback.simulation import CardDemand
+from injector.affinity.terms import (
+    NodeSelectorTerms,
+    add_node_selector_terms,
+    build_node_selector_terms,
+)
+from injector.fallback.simulation import MinimumGpu
 from injector.review import read_pod
 from injector.steps import PodFacts
 from scoring.gpu.affinity import (
     Alternative,
     DemandWish,
-    demand_alternatives,
-    refusing_alternatives,
+    refusing_terms,
+    required_terms,
 )
-from scoring.gpu.node_gpus import CardRules
-from scoring.gpu.node_labels import CardLabels, LabelledCards
-from scoring.gpu.requirements import Demand, DemandError
+from scoring.gpu.node_gpus import GpuLabelRules
+from scoring.gpu.node_labels import GpuLabels, LabelledGpus
+from scoring.gpu.requirements import GpuRequirements, GpuRequirementsError
 from scoring.pod_request import effective_request
 from scoring.protocols import NodeFacts
 from scoring.resources import Remembered, Request, ResourceScope
 
-_Wish: TypeAlias = DemandWish | CardDemand
+_Wish: TypeAlias = DemandWish | MinimumGpu
 
 _MAX_KNOWN: Final = 1024
 
@@ -41,28 +45,28 @@ class _Seen:
 
     Attributes
     ----------
-    labels : CardLabels
+    labels : GpuLabels
         Those that are read, and by which rules.
     facts : tuple of NodeFacts
         Those of the snapshot; another tuple as soon as a node has changed.
-    kinds : tuple of LabelledCards
+    kinds : tuple of LabelledGpus
     kind_of : dict
         node name -> its facts and kind
     demands : dict
         wish -> what labels must be for it
     """
 
-    labels: CardLabels
+    labels: GpuLabels
     facts: tuple[NodeFacts, ...] = ()
-    kinds: tuple[LabelledCards, ...] = ()
-    kind_of: dict[str, tuple[NodeFacts, LabelledCards]] = field(default_factory=dict)
-    demands: dict[_Wish, LabelDemand] = field(default_factory=dict)
+    kinds: tuple[LabelledGpus, ...] = ()
+    kind_of: dict[str, tuple[NodeFacts, LabelledGpus]] = field(default_factory=dict)
+    demands: dict[_Wish, NodeSelectorTerms] = field(default_factory=dict)
 
-    def demand_of(self, wish: _Wish) -> LabelDemand:
+    def gpu_requirements_of(self, wish: _Wish) -> NodeSelectorTerms:
         """Return what labels must be for a wish."""
         known = self.demands.get(wish)
         if known is None:
-            known = build_label_demand(self._alternatives(wish))
+            known = build_node_selector_terms(self._alternatives(wish))
             if isinstance(wish, DemandWish) and not _is_brief(wish.request):
                 return known
             if len(self.demands) >= _MAX_KNOWN:
@@ -72,8 +76,8 @@ class _Seen:
 
     def _alternatives(self, wish: _Wish) -> tuple[Alternative, ...]:
         if isinstance(wish, DemandWish):
-            return demand_alternatives(self.labels.rules, wish, self.kinds)
-        return refusing_alternatives(self.labels.rules, wish, self.kinds)
+            return required_terms(self.labels.rules, wish, self.kinds)
+        return refusing_terms(self.labels.rules, wish, self.kinds)
 
     def with_nodes(self, facts: tuple[NodeFacts, ...]) -> "_Seen":
         """Return the same for other nodes."""
@@ -89,17 +93,17 @@ class _Seen:
         return _Seen(self.labels, facts, kinds, kind_of, demands)
 
 
-class KnownCards:
-    """Knows which labels nodes with which cards have; any thread may call it.
+class KnownGpus:
+    """Knows which labels nodes with which GPUs have; any thread may call it.
 
     Parameters
     ----------
     source : SnapshotSource
         While it has not been read, no node is known.
-    rules : CardRules
+    rules : GpuLabelRules
     """
 
-    def __init__(self, source: SnapshotSource, rules: CardRules) -> None:
+    def __init__(self, source: SnapshotSource, rules: GpuLabelRules) -> None:
         self._source = source
         # Held for one comparison, so that nodes seen by old rules replace no new ones.
         self._lock = threading.Lock()
@@ -107,10 +111,10 @@ class KnownCards:
         self._seen: _Seen
         self.use(rules)
 
-    def use(self, rules: CardRules) -> None:
+    def use(self, rules: GpuLabelRules) -> None:
         """Read labels by other rules from now on."""
         with self._lock:
-            self._seen = _Seen(CardLabels(rules))
+            self._seen = _Seen(GpuLabels(rules))
 
     def require(self, pod: dict[str, Any], wish: _Wish) -> tuple[str, ...]:
         """Require of the node of `pod` what `wish` says, as far as labels tell it.
@@ -121,7 +125,9 @@ class KnownCards:
         spec = pod["spec"]
         if spec.get("nodeName"):
             return ()
-        is_written = add_label_demand(spec, self._look().demand_of(wish))
+        is_written = add_node_selector_terms(
+            spec, self._look().gpu_requirements_of(wish)
+        )
         return () if is_written else (TOO_MANY_TERMS,)
 
     def _look(self) -> _Seen:
@@ -153,13 +159,13 @@ class AffinityStep:
 
     Parameters
     ----------
-    known : KnownCards
-    demands : DemandReader
+    known : KnownGpus
+    demands : GpuRequirementsReader
     scope : ResourceScope
     """
 
     def __init__(
-        self, known: KnownCards, demands: DemandReader, scope: ResourceScope
+        self, known: KnownGpus, demands: GpuRequirementsReader, scope: ResourceScope
     ) -> None:
         self._known = known
         self._demands = demands
@@ -168,22 +174,26 @@ class AffinityStep:
     def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
         """Write the affinity; return a warning if it cannot be written."""
         del facts
-        demand = self._demand_of(pod)
-        if demand is None:
+        gpu_requirements = self._gpu_requirements_of(pod)
+        if gpu_requirements is None:
             return ()
         spec = read_pod(pod).spec
         request = effective_request(spec, self._is_managed, lambda _path, _error: None)
         if not request:
             return ()
-        wish = DemandWish(demand, tuple((name, 1) for name, _ in request))
+        wish = DemandWish(gpu_requirements, tuple((name, 1) for name, _ in request))
         return self._known.require(pod, wish)
 
-    def _demand_of(self, pod: dict[str, Any]) -> Demand | None:
+    def _gpu_requirements_of(self, pod: dict[str, Any]) -> GpuRequirements | None:
         """Return the demand, None where it says nothing that labels can answer."""
         metadata = pod.get("metadata") or {}
         try:
-            demand = self._demands.read(metadata.get("annotations"))
-        except DemandError:
-            return None  # `DemandCheck` tells the user
-        is_hard = demand.types or demand.excluded or demand.min_memory
-        return demand if is_hard else None
+            gpu_requirements = self._demands.read(metadata.get("annotations"))
+        except GpuRequirementsError:
+            return None  # `GpuTypeCheck` tells the user
+        is_hard = (
+            gpu_requirements.types
+            or gpu_requirements.excluded
+            or gpu_requirements.min_memory
+        )
+        return gpu_requirements if is_hard else None

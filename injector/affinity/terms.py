@@ -27,7 +27,7 @@ _FIELDS: Final = "matchFields"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelDemand:
+class NodeSelectorTerms:
     """What the labels of a pod's node must be, ready to be written.
 
     Attributes
@@ -43,14 +43,16 @@ class LabelDemand:
     terms: tuple[_Term, ...]
 
 
-def build_label_demand(alternatives: Sequence[Alternative]) -> LabelDemand:
+def build_node_selector_terms(alternatives: Sequence[Alternative]) -> NodeSelectorTerms:
     """Return `alternatives` ready to be written."""
     terms = tuple(_extended({}, item) for item in alternatives)
-    return LabelDemand(tuple(alternatives), terms)
+    return NodeSelectorTerms(tuple(alternatives), terms)
 
 
-def add_label_demand(spec: dict[str, Any], demand: LabelDemand) -> bool:
-    """Require in `spec`, a pod's own, what `demand` says, in place.
+def add_node_selector_terms(
+    spec: dict[str, Any], gpu_requirements: NodeSelectorTerms
+) -> bool:
+    """Require in `spec`, a pod's own, what `gpu_requirements` says, in place.
 
     Returns
     -------
@@ -69,13 +71,15 @@ def add_label_demand(spec: dict[str, Any], demand: LabelDemand) -> bool:
     ]
     required = _required(spec)
     if required is None:
-        if selector and any(_implies(selector, item) for item in demand.alternatives):
+        if selector and any(
+            _implies(selector, item) for item in gpu_requirements.alternatives
+        ):
             return True
         present: list[_Term] = []
-        terms = list(demand.terms)
+        terms = list(gpu_requirements.terms)
     else:
         present = required.get(_TERMS) or []
-        terms = _narrowed(present, selector, demand.alternatives)
+        terms = _narrowed(present, selector, gpu_requirements.alternatives)
     if terms == present:
         return True
     if len(terms) > MAX_TERMS or _count_values(terms) > MAX_VALUES:

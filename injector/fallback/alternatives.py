@@ -9,10 +9,10 @@ from cluster.decode.faults import Fault
 from cluster.decode.objects import Container, PodSpec, ResourceRequirements
 from injector.fallback.chains import Chains, profile_memory_gib, short_name
 from injector.fallback.choice import Plan
-from injector.fallback.simulation import CardDemand
+from injector.fallback.simulation import MinimumGpu
 from scoring.pod_request import RequestFault, container_amounts, effective_request
 from scoring.quantity import QuantityError, parse_amount
-from scoring.resources import is_whole_card
+from scoring.resources import is_whole_gpu
 
 # A pod that asks for one resource has a handful; more need several long chains at once.
 MAX_PLANS: Final = 256
@@ -91,7 +91,7 @@ def build_plans(amounts: PodSpec, chains: Chains, *, takes_shares: bool) -> list
         As `chain_amounts` returns it.
     chains : Chains
     takes_shares : bool
-        Whether shared and sliced cards may stand in for whole ones.
+        Whether shared and sliced GPUs may stand in for whole ones.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def build_plans(amounts: PodSpec, chains: Chains, *, takes_shares: bool) -> list
     most = min(MAX_PLANS, 1 + MAX_REREAD // max(containers, 1))
     for moves in islice(_all_moves(sources, chains), most):
         request = _effective(amounts, dict(moves))
-        plans.append(Plan(moves, request, _card_demand(moves, takes_shares)))
+        plans.append(Plan(moves, request, _minimum_gpu(moves, takes_shares)))
     return plans
 
 
@@ -236,14 +236,14 @@ def _with_sum(limits: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
             yield (first, *others)
 
 
-def _card_demand(moves: Sequence[tuple[str, str]], takes_shares: bool) -> CardDemand:
-    """Return what a card must be like on which a slice of a card is to run."""
-    onto_cards = [source for source, target in moves if is_whole_card(target)]
-    if not onto_cards:
-        return CardDemand()
-    return CardDemand(
+def _minimum_gpu(moves: Sequence[tuple[str, str]], takes_shares: bool) -> MinimumGpu:
+    """Return what a GPU must be like on which a slice of a GPU is to run."""
+    onto_gpus = [source for source, target in moves if is_whole_gpu(target)]
+    if not onto_gpus:
+        return MinimumGpu()
+    return MinimumGpu(
         is_whole=not takes_shares,
-        memory_gib=max(profile_memory_gib(source) for source in onto_cards),
+        memory_gib=max(profile_memory_gib(source) for source in onto_gpus),
     )
 
 

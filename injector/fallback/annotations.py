@@ -20,7 +20,7 @@ class FallbackAnnotations:
     opt_out : str
         ``never`` on a pod that must not be changed.
     sharing : str
-        ``allowed`` on a pod that takes shared or sliced cards for whole ones.
+        ``allowed`` on a pod that takes shared or sliced GPUs for whole ones.
     record : str
         Written: what was changed.
     mark : str

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from cluster.decode.faults import Fault
-from injector.fallback.simulation import ANY_CARD, CardDemand, Claim, Room, is_costly
-from scoring.gpu.requirements import NO_DEMAND, Demand
+from injector.fallback.simulation import ANY_GPU, Claim, MinimumGpu, Room, is_costly
+from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.protocols import Constraints
 from scoring.resources import Request
 from scoring.snapshot import Int64Array, Snapshot
@@ -29,12 +29,12 @@ class Plan:
         changes itself.
     request : tuple of (str, int)
         What the pod then asks of its node, as far as chains are concerned.
-    card : CardDemand
+    gpu : MinimumGpu
     """
 
     moves: tuple[tuple[str, str], ...]
     request: Request
-    card: CardDemand = ANY_CARD
+    gpu: MinimumGpu = ANY_GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,12 @@ class Choice:
     is_free: bool
 
 
-def find_faults(demand: Demand, constraints: Constraints) -> list[Fault]:
+def find_faults(
+    gpu_requirements: GpuRequirements, constraints: Constraints
+) -> list[Fault]:
     """Return why a pod that says this of itself cannot be weighed."""
     faults = []
-    if not demand.is_readable:
+    if not gpu_requirements.is_readable:
         message = "what the pod wants of the cards cannot be read"
         faults.append(Fault("metadata.annotations", message))
     if is_costly(constraints):
@@ -84,7 +86,10 @@ def pending_claims(
         if since is None or since > unschedulable_before:
             found.append(pod)
     found.sort(key=lambda pod: (pod.created, pod.uid))
-    return [Claim(pod.request, pod.constraints, demand=pod.demand) for pod in found]
+    return [
+        Claim(pod.request, pod.constraints, gpu_requirements=pod.gpu_requirements)
+        for pod in found
+    ]
 
 
 def without_pod(snapshot: Snapshot, namespace: str, name: str) -> Snapshot | None:
@@ -118,7 +123,7 @@ def choose_plan(
     plans: Sequence[Plan],
     constraints: Constraints,
     claims: Iterable[Claim],
-    demand: Demand = NO_DEMAND,
+    gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS,
 ) -> Choice | None:
     """Return the first plan with room now, else the first that could ever have room.
 
@@ -131,8 +136,8 @@ def choose_plan(
         Of the pod.
     claims : iterable of Claim
         Pods on their way, in the order in which they are to be laid.
-    demand : Demand
-        What the pod wants of the cards, whatever its form.
+    gpu_requirements : GpuRequirements
+        What the pod wants of the GPUs, whatever its form.
 
     Returns
     -------
@@ -148,11 +153,13 @@ def choose_plan(
     for claim in claims:
         free.lay(claim)
     for plan in plans:
-        if free.has_place(Claim(plan.request, constraints, plan.card, demand)):
+        if free.has_place(Claim(plan.request, constraints, plan.gpu, gpu_requirements)):
             return Choice(plan, is_free=True)
     supply = Room(snapshot, {name: _supply(snapshot, name) for name in names})
     for plan in plans:
-        if supply.has_place(Claim(plan.request, constraints, plan.card, demand)):
+        if supply.has_place(
+            Claim(plan.request, constraints, plan.gpu, gpu_requirements)
+        ):
             return Choice(plan, is_free=False)
     return None
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.decode.objects import Pod
 from cluster.decode.records import constraints_of
 from cluster.ledger.writer import NotSyncedError
-from injector.affinity.step import KnownCards
+from injector.affinity.step import KnownGpus
 from injector.fallback.alternatives import (
     move_resources,
     named_resources,
@@ -40,7 +40,7 @@ from injector.fallback.choice import (
 from injector.fallback.holds import Holds
 from injector.fallback.simulation import Claim
 from injector.steps import FallbackResult, PodFacts
-from scoring.gpu.requirements import Demand
+from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import Constraints
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
@@ -62,9 +62,9 @@ class FallbackOptions:
     annotations : FallbackAnnotations
     unschedulable_seconds : float
         A pending pod counts until kube-scheduler has called it unschedulable this long.
-    demands : DemandReader
-    known_cards : KnownCards or None
-        By whose labels a pod that fell is kept off cards that are too small for it;
+    demands : GpuRequirementsReader
+    known_gpus : KnownGpus or None
+        By whose labels a pod that fell is kept off GPUs that are too small for it;
         None to leave its affinity alone.
     """
 
@@ -72,18 +72,18 @@ class FallbackOptions:
     namespaces: frozenset[str] | None = None
     annotations: FallbackAnnotations = field(default_factory=FallbackAnnotations)
     unschedulable_seconds: float = 60.0
-    demands: DemandReader = field(default_factory=DemandReader)
-    known_cards: KnownCards | None = None
+    demands: GpuRequirementsReader = field(default_factory=GpuRequirementsReader)
+    known_gpus: KnownGpus | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _PodRequests:
     """A pod that is to be weighed: its forms, best first, and where it may go."""
 
     plans: list[Plan]
     constraints: Constraints
     options: FallbackOptions
-    demand: Demand
+    gpu_requirements: GpuRequirements
     mark: Mark = NOT_WEIGHED  # of an earlier review
 
     @property
@@ -153,13 +153,13 @@ class Fallback:
             options.chains,
             takes_shares=annotations.get(options.annotations.sharing) == "allowed",
         )
-        demand = options.demands.read_kept(annotations).demand
+        gpu_requirements = options.demands.read_kept(annotations).gpu_requirements
         constraints = constraints_of(decoded)
-        faults += find_faults(demand, constraints) if plans else []
+        faults += find_faults(gpu_requirements, constraints) if plans else []
         if faults:
             return _malformed(str(faults[0]))
         mark = Mark.read(annotations.get(options.annotations.mark, ""))
-        asking = _Asking(plans, constraints, options, demand, mark)
+        asking = _PodRequests(plans, constraints, options, gpu_requirements, mark)
         skipped = _reason_to_skip(annotations, facts, asking)
         if skipped is None and self._is_decided(annotations, facts, asking):
             skipped = FallbackOutcome.ALREADY_WEIGHED
@@ -188,7 +188,7 @@ class Fallback:
             write_decision(pod, names, NOT_WEIGHED)
 
     def _is_decided(
-        self, annotations: Mapping[str, str], facts: PodFacts, asking: _Asking
+        self, annotations: Mapping[str, str], facts: PodFacts, asking: _PodRequests
     ) -> bool:
         """Say whether the pod was weighed as it is now."""
         mark = asking.mark
@@ -205,16 +205,20 @@ class Fallback:
         self._holds.adopt(facts, mark.may_be_of)
         return True
 
-    def _choose(self, asking: _Asking, facts: PodFacts) -> Choice | None:
+    def _choose(self, asking: _PodRequests, facts: PodFacts) -> Choice | None:
         """Choose a form and hold what it takes, in one step."""
-        plans, constraints, demand = asking.plans, asking.constraints, asking.demand
+        plans, constraints, gpu_requirements = (
+            asking.plans,
+            asking.constraints,
+            asking.gpu_requirements,
+        )
         resources = frozenset(name for plan in plans for name, _ in plan.request)
         unschedulable_before = self._clock() - asking.options.unschedulable_seconds
 
         def choose(snapshot: Snapshot, held: tuple[Claim, ...]) -> Choice | None:
             pending = pending_claims(snapshot, resources, unschedulable_before)
             claims = [*pending, *held]
-            return choose_plan(snapshot, plans, constraints, claims, demand)
+            return choose_plan(snapshot, plans, constraints, claims, gpu_requirements)
 
         def weigh(
             snapshot: Snapshot, held: tuple[Claim, ...]
@@ -227,13 +231,13 @@ class Fallback:
             if choice is None:
                 return None, None
             plan = choice.plan
-            return Claim(plan.request, constraints, plan.card, demand), choice
+            return Claim(plan.request, constraints, plan.gpu, gpu_requirements), choice
 
         return self._holds.decide(facts, weigh, asking.is_outdated)
 
 
 def _reason_to_skip(
-    annotations: Mapping[str, str], facts: PodFacts, asking: _Asking
+    annotations: Mapping[str, str], facts: PodFacts, asking: _PodRequests
 ) -> FallbackOutcome | None:
     """Return why the pod takes no part, None if it does."""
     options = asking.options
@@ -247,7 +251,7 @@ def _reason_to_skip(
 
 
 def _put_into_effect(
-    pod: dict[str, Any], asking: _Asking, choice: Choice | None
+    pod: dict[str, Any], asking: _PodRequests, choice: Choice | None
 ) -> FallbackResult:
     """Change the pod as chosen and mark it as weighed."""
     names, sources = asking.options.annotations, asking.sources
@@ -263,13 +267,13 @@ def _put_into_effect(
     write_decision(pod, names, mark, record, is_further=is_further)
     outcome = outcome_of(choice)
     warnings = _warnings_of(outcome, asking, plan)
-    if moves and asking.options.known_cards is not None:
-        warnings += asking.options.known_cards.require(pod, plan.card)
+    if moves and asking.options.known_gpus is not None:
+        warnings += asking.options.known_gpus.require(pod, plan.gpu)
     return FallbackResult(outcome, warnings, MappingProxyType(audit))
 
 
 def _warnings_of(
-    outcome: FallbackOutcome, asking: _Asking, plan: Plan
+    outcome: FallbackOutcome, asking: _PodRequests, plan: Plan
 ) -> tuple[str, ...]:
     """Return what the user should know."""
     if outcome is FallbackOutcome.NOWHERE:

@@ -12,8 +12,8 @@ import numpy as np
 
 from scoring.eligibility import eligible_columns, is_eligible, node_cost
 from scoring.gpu.models import GIB
-from scoring.gpu.node_gpus import NodeCards
-from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.gpu.node_gpus import NodeGpus
+from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.gpu.suitability import Suitability, suitability
 from scoring.protocols import Constraints, NodeFacts
 from scoring.quantity import MAX_QUANTITY
@@ -25,15 +25,15 @@ PROBES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class CardDemand:
-    """What the cards of a node must be like for a pod that fell onto whole cards.
+class MinimumGpu:
+    """What the GPUs of a node must be like for a pod that fell onto whole GPUs.
 
     Attributes
     ----------
     is_whole : bool
-        Whether nodes that share their cards out, or slice them, are left aside.
+        Whether nodes that share their GPUs out, or slice them, are left aside.
     memory_gib : int
-        Nodes whose label says less per card are left aside; 0 asks for nothing.
+        Nodes whose label says less per GPU are left aside; 0 asks for nothing.
     """
 
     is_whole: bool = False
@@ -41,18 +41,18 @@ class CardDemand:
 
     def is_met_by(self, node: NodeFacts) -> bool:
         """Say whether `node` is not known to fall short."""
-        return self.may_take(node.cards)
+        return self.may_take(node.gpus)
 
-    def may_take(self, cards: NodeCards) -> bool:
-        """Say whether `cards` are not known to fall short."""
-        return (cards.is_whole or not self.is_whole) and self.may_hold(cards)
+    def may_take(self, gpus: NodeGpus) -> bool:
+        """Say whether `gpus` are not known to fall short."""
+        return (gpus.is_whole or not self.is_whole) and self.may_hold(gpus)
 
-    def may_hold(self, cards: NodeCards) -> bool:
+    def may_hold(self, gpus: NodeGpus) -> bool:
         """Say whether their memory is not known to be too little."""
-        return cards.undivided.high >= self.memory_gib * GIB
+        return gpus.undivided.high >= self.memory_gib * GIB
 
 
-ANY_CARD: Final = CardDemand()
+ANY_GPU: Final = MinimumGpu()
 
 # As `node_cost` counts: some tenths of a millisecond for each node, while others wait.
 MAX_NODE_COST: Final = 40_000
@@ -74,26 +74,26 @@ class Claim:
     ----------
     request : tuple of (str, int)
     constraints : Constraints
-    card : CardDemand
-    demand : Demand
-        What the pod itself says that it wants of the cards.
+    gpu : MinimumGpu
+    gpu_requirements : GpuRequirements
+        What the pod itself says that it wants of the GPUs.
     """
 
     request: Request
     constraints: Constraints
-    card: CardDemand = ANY_CARD
-    demand: Demand = NO_DEMAND
+    gpu: MinimumGpu = ANY_GPU
+    gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS
 
     @property
     def is_choosy(self) -> bool:
-        """Whether it matters what the cards of a node are like."""
-        return self.card != ANY_CARD or self.demand.is_of_cards
+        """Whether it matters what the GPUs of a node are like."""
+        return self.gpu != ANY_GPU or self.gpu_requirements.is_of_gpus
 
-    def takes_cards_of(self, node: NodeFacts) -> bool:
-        """Say whether the cards of `node` will do."""
-        if not self.card.is_met_by(node):
+    def takes_gpus_of(self, node: NodeFacts) -> bool:
+        """Say whether the GPUs of `node` will do."""
+        if not self.gpu.is_met_by(node):
             return False
-        found = suitability(node.cards, self.demand, self.request)
+        found = suitability(node.gpus, self.gpu_requirements, self.request)
         return found is Suitability.SUITS
 
 
@@ -174,7 +174,7 @@ class Room:
     def _suits(self, claim: Claim, place: int) -> bool:
         """Say whether the pod may go to the node at `place`, amounts apart."""
         node = self._snapshot.facts[self._columns[place]]
-        return is_eligible(node, claim.constraints) and claim.takes_cards_of(node)
+        return is_eligible(node, claim.constraints) and claim.takes_gpus_of(node)
 
     def _all_suiting(self, claim: Claim) -> BoolArray:
         """Return `_suits` of every place."""
@@ -183,7 +183,7 @@ class Room:
         if claim.is_choosy:
             facts, columns = self._snapshot.facts, self._columns
             for place in np.flatnonzero(suiting).tolist():
-                suiting[place] = claim.takes_cards_of(facts[columns[place]])
+                suiting[place] = claim.takes_gpus_of(facts[columns[place]])
         return suiting
 
 
@@ -202,8 +202,8 @@ def _key_of(claim: Claim) -> _Key:
         tuple(sorted(constraints.node_selector.items())),
         constraints.affinity_terms,
         constraints.tolerations,
-        claim.card,
-        claim.demand,
+        claim.gpu,
+        claim.gpu_requirements,
         # what a unit is depends on the resource
         tuple(name for name, _ in claim.request) if claim.is_choosy else (),
     )

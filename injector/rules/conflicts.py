@@ -14,7 +14,7 @@ from injector.resources.containers import LIMIT_RANGER_ANNOTATION
 from injector.resources.writer import FILLED_ANNOTATION
 from injector.rules.rules import InjectionRule, RuleMap, Rules
 from injector.steps import MIRROR_ANNOTATION, SOURCE_ANNOTATION
-from scoring.gpu.requirements import DemandAnnotations, DemandError
+from scoring.gpu.requirements import GpuAnnotations, GpuRequirementsError
 
 DEFAULT_TRIGGER_ANNOTATION: Final = "task.bkbcs.tencent.com/gpu-type"
 
@@ -41,14 +41,14 @@ class RuleContext:
         Annotations that decide whether a pod is weighed for a fallback.
     falling : frozenset of str
         Resources that can fall back to another one.
-    demands : DemandAnnotations
-        By which a pod says what it wants of the cards.
+    demands : GpuAnnotations
+        By which a pod says what it wants of the GPUs.
     """
 
     trigger_annotation: str = DEFAULT_TRIGGER_ANNOTATION
     decisions: frozenset[str] = frozenset()
     falling: frozenset[str] = frozenset()
-    demands: DemandAnnotations = field(default_factory=DemandAnnotations)
+    demands: GpuAnnotations = field(default_factory=GpuAnnotations)
 
     def annotation_fault(self, key: str) -> str:
         """Return why no rule may set an annotation; empty if one may."""
@@ -62,7 +62,7 @@ class RuleContext:
         """Return why pods with such an annotation would never be scheduled, if so."""
         try:
             self.demands.parse({key: value})
-        except DemandError as error:
+        except GpuRequirementsError as error:
             return error.faults[0][1]
         return ""
 

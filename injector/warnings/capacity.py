@@ -7,11 +7,11 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
 from injector.review import read_pod
 from injector.steps import PodFacts
-from scoring.gpu.requirements import Demand
+from scoring.gpu.requirements import GpuRequirements
 from scoring.gpu.suitability import Suitability, suitability
 from scoring.pod_request import effective_request
 from scoring.quantity import format_quantity, scale_of
@@ -28,8 +28,8 @@ _BINARY: Final = frozenset(BYTE_RESOURCES)
 
 _MAX_KNOWN: Final = 1024
 
-# GPU resources and their counts, and what the pod wants of the cards
-_Wanted: TypeAlias = tuple[Request, Demand]
+# GPU resources and their counts, and what the pod wants of the GPUs
+_Wanted: TypeAlias = tuple[Request, GpuRequirements]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Offer:
     ----------
     amounts : mapping
     is_of_kind : bool
-        Whether only nodes with the cards that are wanted were looked at.
+        Whether only nodes with the GPUs that are wanted were looked at.
     """
 
     amounts: Mapping[str, int]
@@ -72,11 +72,14 @@ class CapacityCheck:
     ----------
     source : SnapshotSource
     scope : ResourceScope
-    demands : DemandReader
+    demands : GpuRequirementsReader
     """
 
     def __init__(
-        self, source: SnapshotSource, scope: ResourceScope, demands: DemandReader
+        self,
+        source: SnapshotSource,
+        scope: ResourceScope,
+        demands: GpuRequirementsReader,
     ) -> None:
         self._source = source
         self._demands = demands
@@ -99,8 +102,10 @@ class CapacityCheck:
         gpus = tuple(item for item in request if self._is_gpu(item[0]))
         if not gpus:
             return ()
-        demand = self._demands.read_kept(view.metadata.annotations).demand
-        most = self._most(snapshot, (gpus, demand))
+        gpu_requirements = self._demands.read_kept(
+            view.metadata.annotations
+        ).gpu_requirements
+        most = self._most(snapshot, (gpus, gpu_requirements))
         if most is None:
             return ()
         asked = dict(request)
@@ -128,24 +133,28 @@ class CapacityCheck:
         return most
 
 
-def _largest_offer(snapshot: Snapshot, gpus: Request, demand: Demand) -> _Offer | None:
+def _largest_offer(
+    snapshot: Snapshot, gpus: Request, gpu_requirements: GpuRequirements
+) -> _Offer | None:
     """Return what the nodes offer that have the type that the pod names.
 
     Where none is known to have a type that is only preferred, all that will do count.
     """
-    named = replace(demand, types=demand.types or demand.preferred)
-    for wanted in dict.fromkeys((named, demand)):
+    named = replace(
+        gpu_requirements, types=gpu_requirements.types or gpu_requirements.preferred
+    )
+    for wanted in dict.fromkeys((named, gpu_requirements)):
         most = _most_offered(snapshot, gpus, wanted)
         if most is not None:
-            return _Offer(most, wanted.is_of_cards)
+            return _Offer(most, wanted.is_of_gpus)
     return None
 
 
 def _most_offered(
-    snapshot: Snapshot, gpus: Request, demand: Demand
+    snapshot: Snapshot, gpus: Request, gpu_requirements: GpuRequirements
 ) -> Mapping[str, int] | None:
     """Return standard resource -> the most of it beside so many GPUs."""
-    fitting = _suiting(snapshot, gpus, demand)
+    fitting = _suiting(snapshot, gpus, gpu_requirements)
     for name, count in gpus:
         row = snapshot.row_of(name)
         if row is None:
@@ -161,12 +170,14 @@ def _most_offered(
     }
 
 
-def _suiting(snapshot: Snapshot, gpus: Request, demand: Demand) -> BoolArray:
-    """Return which nodes' cards are what is wanted of them, shape (N,)."""
-    cards = snapshot.cards
-    kinds = [suitability(kind, demand, gpus) for kind in cards.kinds]
+def _suiting(
+    snapshot: Snapshot, asked: Request, gpu_requirements: GpuRequirements
+) -> BoolArray:
+    """Return which nodes' GPUs are what is wanted of them, shape (N,)."""
+    gpus = snapshot.gpus
+    kinds = [suitability(kind, gpu_requirements, asked) for kind in gpus.kinds]
     suits: BoolArray = np.array(kinds) == Suitability.SUITS
-    return suits[cards.codes]
+    return suits[gpus.codes]
 
 
 def _listed(gpus: Request) -> str:

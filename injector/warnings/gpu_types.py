@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
 from injector.review import read_pod
 from injector.rules.rules import Rules
 from injector.steps import PodFacts, asked
 from scoring.gpu.models import GpuTable, normal_name
-from scoring.gpu.requirements import DemandError, near_names, separated
+from scoring.gpu.requirements import GpuRequirementsError, near_names, separated
 from scoring.quantity import shorten
 from scoring.resources import ResourceScope
 
 
 @dataclass(frozen=True, slots=True)
-class DemandCheck:
+class GpuTypeCheck:
     """Tells at once what would else be seen when the pod is to be scheduled.
 
     It never refuses: rule keys are free, and a node may come whose label says just
@@ -23,12 +23,12 @@ class DemandCheck:
 
     Attributes
     ----------
-    demands : DemandReader
+    demands : GpuRequirementsReader
     scope : ResourceScope
     source : SnapshotSource
     """
 
-    demands: DemandReader
+    demands: GpuRequirementsReader
     scope: ResourceScope
     source: SnapshotSource
 
@@ -41,7 +41,7 @@ class DemandCheck:
             return ()
         try:
             unknown = self.demands.unknown_types(annotations)
-        except DemandError as error:
+        except GpuRequirementsError as error:
             return tuple(
                 f"the pod will not be scheduled: annotation {name}: {fault}"
                 for name, fault in error.faults
@@ -59,16 +59,16 @@ class DemandCheck:
         return (*warnings, f"annotation {name}: {shorten(key)} {fault}")
 
     def _is_on_a_node(self, name: str) -> bool:
-        """Say whether some node has cards of that name, known or not."""
+        """Say whether some node has GPUs of that name, known or not."""
         try:
-            kinds = self.source.current().cards.kinds
+            kinds = self.source.current().gpus.kinds
         except NotSyncedError:
             return False
         normal = normal_name(name)
-        return any(normal in cards.names for cards in kinds)
+        return any(normal in gpus.names for gpus in kinds)
 
 
-def unknown_type(demands: DemandReader, name: str) -> str:
+def unknown_type(demands: GpuRequirementsReader, name: str) -> str:
     """Return what is said of a type that is no known model or family."""
     hint = _hint(demands.table, name)
     return (
@@ -86,7 +86,7 @@ def _hint(table: GpuTable, name: str) -> str:
     return f"; known are {', '.join(map(repr, near))}" if near else ""
 
 
-def list_unknown_types(rules: Rules, demands: DemandReader) -> list[str]:
+def list_unknown_types(rules: Rules, demands: GpuRequirementsReader) -> list[str]:
     """Return what is said of unknown types that rules would write into pods."""
     return [
         f"{path}: {unknown_type(demands, name)}"

@@ -1,16 +1,16 @@
-"""What a pod wants of the cards, as requirements on the labels of nodes.
+"""What a pod wants of the GPUs, as requirements on the labels of nodes.
 
 kube-scheduler shows an extender a sample of the nodes; what stands in the pod itself it
 checks on all of them, as do its preemption and the cluster autoscaler.
 
 The rule
 --------
-The first type label that names a model decides what a node is (`CardRules`), and nodes
-carry one or several of them. So accepted types become **alternatives**, of which one
-must hold: for each type label, that its value is one of those that are accepted under
-it. A node that the filter takes has such a value in the label that decides. Where a
-node is known that an earlier label tells to be something else, the alternatives of the
-later labels leave that value of the earlier one out, which concerns no node that a
+The first type label that names a model decides what a node is (`GpuLabelRules`), and
+nodes carry one or several of them. So accepted types become **alternatives**, of which
+one must hold: for each type label, that its value is one of those that are accepted
+under it. A node that the filter takes has such a value in the label that decides. Where
+a node is known that an earlier label tells to be something else, the alternatives of
+the later labels leave that value of the earlier one out, which concerns no node that a
 later label decides.
 
 Exclusions and memory become **one** list of values to be kept out, under each label:
@@ -28,18 +28,18 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
 from scoring.gpu.models import normal_name
-from scoring.gpu.node_gpus import CardRules, NodeCards
+from scoring.gpu.node_gpus import GpuLabelRules, NodeGpus
 from scoring.gpu.node_labels import (
     PRODUCT_LABEL,
-    LabelledCards,
-    card_readings,
+    LabelledGpus,
+    gpus_by_label,
     is_label_value,
     label_values,
     values_of,
 )
-from scoring.gpu.requirements import NO_DEMAND, Demand
+from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.gpu.suitability import may_hold, may_suit
-from scoring.resources import Request, is_whole_card
+from scoring.resources import Request, is_whole_gpu
 
 # Of one requirement. A longer list of accepted values gives way to "is there", without
 # those that are known to be refused.
@@ -60,43 +60,43 @@ Alternative: TypeAlias = tuple[LabelRule, ...]
 
 
 class CardWish(Protocol):
-    """What cards must be like; both leave open what is not known of memory."""
+    """What GPUs must be like; both leave open what is not known of memory."""
 
-    def may_take(self, cards: NodeCards) -> bool:
-        """Say whether `cards` will do."""
+    def may_take(self, gpus: NodeGpus) -> bool:
+        """Say whether `gpus` will do."""
         ...
 
-    def may_hold(self, cards: NodeCards) -> bool:
+    def may_hold(self, gpus: NodeGpus) -> bool:
         """Say whether their memory will do, whatever else they are."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DemandWish:
-    """The wish of a pod that demands something of its cards itself."""
+    """The wish of a pod that demands something of its GPUs itself."""
 
-    demand: Demand
+    gpu_requirements: GpuRequirements
     request: Request
 
-    def may_take(self, cards: NodeCards) -> bool:
-        """Say whether `cards` will do."""
-        return may_suit(cards, self.demand, self.request)
+    def may_take(self, gpus: NodeGpus) -> bool:
+        """Say whether `gpus` will do."""
+        return may_suit(gpus, self.gpu_requirements, self.request)
 
-    def may_hold(self, cards: NodeCards) -> bool:
+    def may_hold(self, gpus: NodeGpus) -> bool:
         """Say whether their memory will do, whatever else they are."""
-        return may_hold(cards, self.demand, self.request)
+        return may_hold(gpus, self.gpu_requirements, self.request)
 
 
-def demand_alternatives(
-    rules: CardRules, wish: DemandWish, kinds: Sequence[LabelledCards]
+def required_terms(
+    rules: GpuLabelRules, wish: DemandWish, kinds: Sequence[LabelledGpus]
 ) -> tuple[Alternative, ...]:
     """Return what the labels of a node must be for a pod with a demand.
 
     Parameters
     ----------
-    rules : CardRules
+    rules : GpuLabelRules
     wish : DemandWish
-    kinds : sequence of LabelledCards
+    kinds : sequence of LabelledGpus
         Of the known nodes.
 
     Returns
@@ -104,21 +104,21 @@ def demand_alternatives(
     tuple of tuple of LabelRule
         Of which one must hold; empty where labels can say nothing.
     """
-    demand = wish.demand
-    if not demand.types:
-        return _Book(rules, wish, kinds, demand, wish.request).kept_out()
-    found = _Book(rules, wish, kinds, demand, wish.request).accepted()
-    if found or not demand.min_memory:
+    gpu_requirements = wish.gpu_requirements
+    if not gpu_requirements.types:
+        return _Book(rules, wish, kinds, gpu_requirements, wish.request).kept_out()
+    found = _Book(rules, wish, kinds, gpu_requirements, wish.request).accepted()
+    if found or not gpu_requirements.min_memory:
         return found
-    # Cards of none of the types are so large: of the type at least they shall be.
-    of_type = DemandWish(replace(demand, min_memory=0), wish.request)
-    return demand_alternatives(rules, of_type, kinds)
+    # GPUs of none of the types are so large: of the type at least they shall be.
+    of_type = DemandWish(replace(gpu_requirements, min_memory=0), wish.request)
+    return required_terms(rules, of_type, kinds)
 
 
-def refusing_alternatives(
-    rules: CardRules, wish: CardWish, kinds: Sequence[LabelledCards]
+def refusing_terms(
+    rules: GpuLabelRules, wish: CardWish, kinds: Sequence[LabelledGpus]
 ) -> tuple[Alternative, ...]:
-    """Return what keeps a pod off the known nodes whose cards will not do."""
+    """Return what keeps a pod off the known nodes whose GPUs will not do."""
     return _Book(rules, wish, kinds).kept_out()
 
 
@@ -126,16 +126,16 @@ def refusing_alternatives(
 class _Book:
     """Judges values of labels for one wish."""
 
-    rules: CardRules
+    rules: GpuLabelRules
     wish: CardWish
-    kinds: Sequence[LabelledCards]
-    demand: Demand = NO_DEMAND
+    kinds: Sequence[LabelledGpus]
+    gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS
     request: Request = ()
 
     def accepted(self) -> tuple[Alternative, ...]:
         """Return one or more alternatives for each type label."""
         too_small = tuple(self._too_small())
-        names = self._names_of(self.demand.types)
+        names = self._names_of(self.gpu_requirements.types)
         found: list[Alternative] = []
         for place, label in enumerate(self.rules.type_labels):
             values = {
@@ -159,7 +159,7 @@ class _Book:
     def kept_out(self) -> tuple[Alternative, ...]:
         """Return one alternative, that none of the refused values is there."""
         rules: list[LabelRule] = []
-        names = self._names_of(self.demand.excluded)
+        names = self._names_of(self.gpu_requirements.excluded)
         for label in self.rules.type_labels:
             values = self._seen(label) | self._of_table(label, names)
             rules += self._refused(label, values - self._taken(label))
@@ -198,7 +198,7 @@ class _Book:
     def _may_be(self, label: str, stated: str) -> bool:
         """Say whether a node may be taken whose model is told by this value."""
         return self.rules.names_model(stated) and any(
-            map(self.wish.may_take, card_readings(self.rules, label, stated))
+            map(self.wish.may_take, gpus_by_label(self.rules, label, stated))
         )
 
     def _seen(self, label: str) -> set[str]:
@@ -213,7 +213,7 @@ class _Book:
         return {
             value
             for kind in self.kinds
-            if self.wish.may_take(kind.cards)
+            if self.wish.may_take(kind.gpus)
             for value in values_of(kind, label)
         }
 
@@ -222,7 +222,7 @@ class _Book:
         told = (
             self.rules.stated_model(dict(kind.labels))
             for kind in self.kinds
-            if self.wish.may_take(kind.cards)
+            if self.wish.may_take(kind.gpus)
         )
         return {stated for by, stated in told if by == label}
 
@@ -252,9 +252,11 @@ class _Book:
         return values
 
     def _marked(self, label: str, value: str, models: Iterable[str]) -> Iterator[str]:
-        """Yield the forms for shared and sliced cards, if the pod takes them."""
-        is_whole = any(is_whole_card(resource) for resource, _ in self.request)
-        if label != PRODUCT_LABEL or (is_whole and self.demand.wants_whole_cards):
+        """Yield the forms for shared and sliced GPUs, if the pod takes them."""
+        is_whole = any(is_whole_gpu(resource) for resource, _ in self.request)
+        if label != PRODUCT_LABEL or (
+            is_whole and self.gpu_requirements.wants_whole_gpus
+        ):
             return
         profiles = {
             profile.name.replace("+", ".")

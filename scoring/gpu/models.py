@@ -49,7 +49,7 @@ _remembered_normal_name: Final = lru_cache(maxsize=4096)(_normal_name)
 
 @dataclass(frozen=True, slots=True)
 class MigProfile:
-    """One way to cut instances from a card.
+    """One way to cut instances from a GPU.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class MigProfile:
         As ``nvidia-smi`` writes it, such as ``1g.10gb+me``.
     compute_slices, memory_slices : int
     at_most : int
-        Instances of it on one card.
+        Instances of it on one GPU.
     starts : tuple of int
         Memory slices at which one may begin.
     """
@@ -78,14 +78,14 @@ class GpuModel:
     name : str
         The canonical one.
     memory : int
-        Nominal size of one card in bytes.
+        Nominal size of one GPU in bytes.
     families : tuple of str
         Wider names that take it in.
     vendor : str
     links : str
-        Name of the way in which several cards of a node are linked; empty if unknown.
+        Name of the way in which several GPUs of a node are linked; empty if unknown.
     mig : tuple of MigProfile
-        Empty for a card that cannot be cut.
+        Empty for a GPU that cannot be cut.
     names : tuple of str
         All other names.
     """

@@ -7,7 +7,7 @@ from typing import Final
 
 from scoring.gpu.models import GIB, GpuTable, Models, default_table, normal_name
 from scoring.quantity import MAX_QUANTITY
-from scoring.resources import Request, is_whole_card
+from scoring.resources import Request, is_whole_gpu
 
 _MIG_PREFIX: Final = "nvidia.com/mig-"
 
@@ -40,8 +40,8 @@ ANY_SIZE: Final = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
-class NodeCards:
-    """What is known of the cards of one node, which are all alike.
+class NodeGpus:
+    """What is known of the GPUs of one node, which are all alike.
 
     Attributes
     ----------
@@ -53,17 +53,17 @@ class NodeCards:
     possible_names : frozenset of str
         Names that may hold: those of models between which the labels do not decide.
     memory : Bounds
-        Of a whole card, as its nominal size.
+        Of a whole GPU, as its nominal size.
     is_shared : bool
         Whether one of ``nvidia.com/gpu`` is a share of something.
     replicas : int
         How many share it; 0 if unknown, 1 where it is not shared.
     profile : str
-        The MIG profile that one of ``nvidia.com/gpu`` is; empty for a card.
+        The MIG profile that one of ``nvidia.com/gpu`` is; empty for a GPU.
     slice_replicas : tuple of (str, int)
         MIG profile, as in resource names -> how many share one, where more than one.
     links : str
-        How several cards are linked, by the model; empty if unknown.
+        How several GPUs are linked, by the model; empty if unknown.
     """
 
     model: str = ""
@@ -78,7 +78,7 @@ class NodeCards:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one of ``nvidia.com/gpu`` is a card that nobody else uses."""
+        """Whether one of ``nvidia.com/gpu`` is a GPU that nobody else uses."""
         return not (self.is_shared or self.profile)
 
     @property
@@ -87,7 +87,7 @@ class NodeCards:
         return _slice_memory(self.profile) if self.profile else self.memory
 
     def memory_of(self, resource: str) -> Bounds:
-        """Return the memory of one unit of `resource`: a card, a share or a slice."""
+        """Return the memory of one unit of `resource`: a GPU, a share or a slice."""
         if resource.startswith(_MIG_PREFIX):
             profile = resource.removeprefix(_MIG_PREFIX)
             is_share = profile.endswith(_SHARED)
@@ -96,12 +96,12 @@ class NodeCards:
             return _slice_memory(profile).shared_by(replicas)
         if resource.endswith(_SHARED):
             return self.memory.shared_by(self.replicas if self.is_shared else 0)
-        if not is_whole_card(resource):
+        if not is_whole_gpu(resource):
             return self.memory
         return self.undivided.shared_by(self.replicas)
 
 
-NO_CARDS: Final = NodeCards()
+NO_GPUS: Final = NodeGpus()
 
 
 def _slice_memory(profile: str) -> Bounds:
@@ -144,7 +144,7 @@ DEFAULT_MEMORY_LABELS: Final = (
     "amd.com/gpu.vram",
 )
 
-# A card shows a little less than its nominal size: a "16 GB" T4 has 15,360 MiB.
+# A GPU shows a little less than its nominal size: a "16 GB" T4 has 15,360 MiB.
 MIN_MEMORY_PERCENT: Final = 93
 
 _REPLICAS: Final = ".replicas"
@@ -182,26 +182,26 @@ _COUNT_TEXT: Final = re.compile(r"\d{1,9}", re.ASCII)
 _MAX_KNOWN: Final = 8192
 
 
-class CardReader:
-    """Reads what the cards of nodes are; any thread may call it.
+class GpuLabelReader:
+    """Reads what the GPUs of nodes are; any thread may call it.
 
     Parameters
     ----------
-    rules : CardRules, optional
+    rules : GpuLabelRules, optional
         Those of the package if not given.
     """
 
-    def __init__(self, rules: "CardRules | None" = None) -> None:
+    def __init__(self, rules: "GpuLabelRules | None" = None) -> None:
         # PERF: nodes come in few kinds, and a heartbeat changes none of their labels
         self._known: _Known
-        self.use(CardRules(default_table()) if rules is None else rules)
+        self.use(GpuLabelRules(default_table()) if rules is None else rules)
 
     @property
     def table(self) -> GpuTable:
         """The alias table in use."""
         return self._known.rules.table
 
-    def use(self, rules: "CardRules") -> None:
+    def use(self, rules: "GpuLabelRules") -> None:
         """Read by other rules from now on."""
         self._known = _Known(rules)
 
@@ -209,8 +209,8 @@ class CardReader:
         """Say whether `name` is that of a model or family."""
         return bool(self.table.find(name))
 
-    def read(self, labels: Mapping[str, str], capacity: Request) -> NodeCards:
-        """Return what is known of the cards of a node with these labels."""
+    def read(self, labels: Mapping[str, str], capacity: Request) -> NodeGpus:
+        """Return what is known of the GPUs of a node with these labels."""
         known = self._known
         read = tuple(
             item
@@ -219,17 +219,17 @@ class CardReader:
         )
         offered = dict(capacity).get(_NVIDIA_GPU, 0)
         key = (*read, offered)
-        cards = known.cards.get(key)
-        if cards is None:
-            if len(known.cards) >= _MAX_KNOWN:
-                known.cards.clear()
-            cards = known.cards[key] = known.rules.read(dict(read), offered)
-        return cards
+        gpus = known.gpus.get(key)
+        if gpus is None:
+            if len(known.gpus) >= _MAX_KNOWN:
+                known.gpus.clear()
+            gpus = known.gpus[key] = known.rules.read(dict(read), offered)
+        return gpus
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CardRules:
-    """By what the cards of nodes are told.
+class GpuLabelRules:
+    """By what the GPUs of nodes are told.
 
     Attributes
     ----------
@@ -238,39 +238,39 @@ class CardRules:
         Labels that name the model; the first that does so counts. With a final ``*``,
         the name is what stands in its place.
     memory_labels : tuple of str
-        Labels with the memory of one card, in MiB unless they say another unit.
+        Labels with the memory of one GPU, in MiB unless they say another unit.
     """
 
     table: GpuTable
     type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
     memory_labels: tuple[str, ...] = DEFAULT_MEMORY_LABELS
 
-    def read(self, labels: Mapping[str, str], offered: int) -> NodeCards:
+    def read(self, labels: Mapping[str, str], offered: int) -> NodeGpus:
         """Return what the labels say; `offered` is the count of ``nvidia.com/gpu``."""
         label, stated = self.stated_model(labels)
         product, profile, is_marked = without_marks(stated)
         profile = profile or labels.get(_SLICE_LABEL, "")
         replicas = _replicas(labels, is_marked=is_marked)
         memory = ANY_SIZE if profile else self._stated_memory(labels)
-        cards = NodeCards(
+        gpus = NodeGpus(
             is_shared=replicas != 1,
             replicas=replicas,
             profile=profile,
             slice_replicas=_slice_replicas(labels),
         )
         if _is_mixed(labels, offered, replicas):
-            return cards
+            return gpus
         if not product:
-            return replace(cards, memory=memory)
-        return self.identify(cards, product, self.table.find(product, label), memory)
+            return replace(gpus, memory=memory)
+        return self.identify(gpus, product, self.table.find(product, label), memory)
 
     def identify(
-        self, cards: NodeCards, product: str, models: Models, memory: Bounds
-    ) -> NodeCards:
-        """Return the `cards`, of which the labels say `product` and `memory`."""
+        self, gpus: NodeGpus, product: str, models: Models, memory: Bounds
+    ) -> NodeGpus:
+        """Return the `gpus`, of which the labels say `product` and `memory`."""
         if not models:
             names = frozenset({normal_name(product)})
-            return replace(cards, model=product, names=names, memory=memory)
+            return replace(gpus, model=product, names=names, memory=memory)
         fitting = frozenset(
             name
             for name in models
@@ -282,15 +282,15 @@ class CardRules:
             models = fitting
         found = [self.table.models[name] for name in sorted(models)]
         names, possible = self.table.names_around(models)
-        cards = replace(cards, names=names, possible_names=possible)
+        gpus = replace(gpus, names=names, possible_names=possible)
         if len(found) == 1:
             only = found[0]
             nominal = Bounds(only.memory, only.memory)
-            return replace(cards, model=only.name, memory=nominal, links=only.links)
+            return replace(gpus, model=only.name, memory=nominal, links=only.links)
         if memory == ANY_SIZE or fitting:
             sizes = [model.memory for model in found]
             memory = Bounds(min(sizes), max(sizes))
-        return replace(cards, model=product, memory=memory)
+        return replace(gpus, model=product, memory=memory)
 
     def names_model(self, stated: str) -> bool:
         """Say whether the value of a type label is more than that there is a GPU."""
@@ -332,16 +332,16 @@ class _Known:
     ----------
     keys, prefixes
         Of the labels that are read.
-    cards : dict
-        Those labels, and how many cards there are -> what that says.
+    gpus : dict
+        Those labels, and how many GPUs there are -> what that says.
     """
 
-    def __init__(self, rules: CardRules) -> None:
+    def __init__(self, rules: GpuLabelRules) -> None:
         self.rules = rules
         self.keys = _FIXED_LABELS.union(rules.type_labels, rules.memory_labels)
         starred = (key[:-1] for key in rules.type_labels if key.endswith("*"))
         self.prefixes = (_MIG_PREFIX, *starred)
-        self.cards: dict[tuple[object, ...], NodeCards] = {}
+        self.gpus: dict[tuple[object, ...], NodeGpus] = {}
 
 
 def without_marks(product: str) -> tuple[str, str, bool]:
@@ -352,9 +352,9 @@ def without_marks(product: str) -> tuple[str, str, bool]:
 
 
 def _replicas(labels: Mapping[str, str], *, is_marked: bool) -> int:
-    """Return how many share a card: 1 for nobody, 0 for nobody knows how many.
+    """Return how many share a GPU: 1 for nobody, 0 for nobody knows how many.
 
-    A label that says 0 stands for a card that MIG has cut up.
+    A label that says 0 stands for a GPU that MIG has cut up.
     """
     counts = [_number(labels.get(label, "")) for label in _REPLICA_LABELS]
     replicas = max(counts)
@@ -366,10 +366,10 @@ def _replicas(labels: Mapping[str, str], *, is_marked: bool) -> int:
 
 
 def _is_mixed(labels: Mapping[str, str], offered: int, replicas: int) -> bool:
-    """Say whether the product label speaks for some of the node's cards only.
+    """Say whether the product label speaks for some of the node's GPUs only.
 
     It has one value, that of the last model written, where a node has two. Its count
-    is of cards, or of slices where each card is one (MIG strategy ``single``).
+    is of GPUs, or of slices where each GPU is one (MIG strategy ``single``).
     """
     counted = _number(labels.get(_COUNT, ""))
     return 0 < counted * replicas < offered  # an unknown number of sharers is 0

@@ -11,8 +11,8 @@ from scoring.gpu.models import GpuTable, Models, normal_name
 from scoring.gpu.node_gpus import (
     ANY_SIZE,
     MIN_MEMORY_PERCENT,
-    CardRules,
-    NodeCards,
+    GpuLabelRules,
+    NodeGpus,
     without_marks,
 )
 from scoring.protocols import NodeFacts
@@ -53,7 +53,7 @@ def _underscored(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Who writes a label: how, and for cards of which vendor; empty for any."""
+    """Who writes a label: how, and for GPUs of which vendor; empty for any."""
 
     forms: tuple[_Form, ...]
     vendor: str = ""
@@ -128,24 +128,24 @@ def is_label_value(text: str, label: str = "") -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledCards:
-    """Nodes of one kind: those of their labels that tell of the cards, and the cards.
+class LabelledGpus:
+    """Nodes of one kind: those of their labels that tell of the GPUs, and the GPUs.
 
     Attributes
     ----------
     labels : tuple of (str, str)
-    cards : NodeCards
+    gpus : NodeGpus
     """
 
     labels: tuple[tuple[str, str], ...]
-    cards: NodeCards
+    gpus: NodeGpus
 
 
 @dataclass(frozen=True, slots=True)
-class CardLabels:
-    """Which labels of nodes tell of their cards."""
+class GpuLabels:
+    """Which labels of nodes tell of their GPUs."""
 
-    rules: CardRules
+    rules: GpuLabelRules
     _keys: frozenset[str] = field(init=False)
     _prefixes: tuple[str, ...] = field(init=False)
 
@@ -155,17 +155,17 @@ class CardLabels:
         object.__setattr__(self, "_keys", frozenset(labels))
         object.__setattr__(self, "_prefixes", starred)
 
-    def kind_of(self, node: NodeFacts) -> LabelledCards:
+    def kind_of(self, node: NodeFacts) -> LabelledGpus:
         """Return the kind of a node."""
         labels = tuple(
             item
             for item in sorted(node.labels.items())
             if item[0] in self._keys or item[0].startswith(self._prefixes)
         )
-        return LabelledCards(labels, node.cards)
+        return LabelledGpus(labels, node.gpus)
 
 
-def values_of(kind: LabelledCards, label: str) -> Iterator[str]:
+def values_of(kind: LabelledGpus, label: str) -> Iterator[str]:
     """Yield what the nodes of a kind have under a label, which may end in a star."""
     if not label.endswith("*"):
         yield from (value for key, value in kind.labels if key == label)
@@ -180,8 +180,10 @@ def values_of(kind: LabelledCards, label: str) -> Iterator[str]:
 _MAX_KNOWN: Final = 8192
 
 
-def card_readings(rules: CardRules, label: str, stated: str) -> tuple[NodeCards, ...]:
-    """Return what the cards may be where `label` is the one that tells the model.
+def gpus_by_label(
+    rules: GpuLabelRules, label: str, stated: str
+) -> tuple[NodeGpus, ...]:
+    """Return what the GPUs may be where `label` is the one that tells the model.
 
     All other labels are open. A name of several models stands for all of them, and for
     each part that a memory label can tell from the rest; memory and sharing are the
@@ -193,19 +195,19 @@ def card_readings(rules: CardRules, label: str, stated: str) -> tuple[NodeCards,
 
 
 @lru_cache(maxsize=_MAX_KNOWN)
-def _readings(rules: CardRules, label: str, stated: str) -> tuple[NodeCards, ...]:
+def _readings(rules: GpuLabelRules, label: str, stated: str) -> tuple[NodeGpus, ...]:
     """Return the readings; `label` is empty where it changes no meaning."""
     product, profile, is_marked = without_marks(stated)
     replicas = 0 if is_marked else 1
-    cards = NodeCards(is_shared=is_marked, replicas=replicas, profile=profile)
+    gpus = NodeGpus(is_shared=is_marked, replicas=replicas, profile=profile)
     if not product:
-        return (cards,)
+        return (gpus,)
     models = rules.table.find(product, label)
     parts = {models}
     if not profile:  # the memory label is then that of a slice
         parts |= _alike_in_memory(models, rules.table)
     return tuple(
-        rules.identify(cards, product, part, ANY_SIZE)
+        rules.identify(gpus, product, part, ANY_SIZE)
         for part in sorted(parts, key=sorted)
     )
 

@@ -13,8 +13,8 @@ Link: TypeAlias = Literal["", "preferred", "required"]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """What a pod wants of the cards that it gets.
+class GpuRequirements:
+    """What a pod wants of the GPUs that it gets.
 
     Attributes
     ----------
@@ -26,13 +26,13 @@ class Demand:
     preferred : tuple of str
         Types that score better and refuse nothing.
     min_memory : int
-        Bytes that each card, slice or share must have; 0 asks for nothing.
+        Bytes that each GPU, slice or share must have; 0 asks for nothing.
     is_sharing_allowed : bool
-        Whether a share or a slice of a card may stand for a card.
+        Whether a share or a slice of a GPU may stand for a GPU.
     is_exclusive : bool
         Whether the pod wants no other GPU pod on its node.
     linked : str
-        Whether several cards must, or should, be linked; empty asks for nothing.
+        Whether several GPUs must, or should, be linked; empty asks for nothing.
     is_readable : bool
         False where an annotation of the pod cannot be read: the verbs then refuse to
         judge it, and no node is known to suit.
@@ -48,20 +48,20 @@ class Demand:
     is_readable: bool = True
 
     @property
-    def is_of_cards(self) -> bool:
-        """Whether it narrows down which nodes' cards will do."""
-        return self.wants_whole_cards or bool(
+    def is_of_gpus(self) -> bool:
+        """Whether it narrows down which nodes' GPUs will do."""
+        return self.wants_whole_gpus or bool(
             self.types or self.excluded or self.min_memory or not self.is_readable
         )
 
     @property
-    def names_cards(self) -> bool:
-        """Whether it says anything of the cards, be it a preference."""
-        return self.is_of_cards or bool(self.preferred)
+    def names_gpus(self) -> bool:
+        """Whether it says anything of the GPUs, be it a preference."""
+        return self.is_of_gpus or bool(self.preferred)
 
     @property
-    def wants_whole_cards(self) -> bool:
-        """Whether a share or a slice of a card will not do for a card."""
+    def wants_whole_gpus(self) -> bool:
+        """Whether a share or a slice of a GPU will not do for a GPU."""
         return not self.is_sharing_allowed and bool(
             self.types
             or self.excluded
@@ -71,9 +71,9 @@ class Demand:
         )
 
 
-NO_DEMAND: Final = Demand()
+NO_GPU_REQUIREMENTS: Final = GpuRequirements()
 
-UNREADABLE: Final = Demand(is_readable=False)
+UNREADABLE: Final = GpuRequirements(is_readable=False)
 
 MAX_TYPES: Final = 64
 
@@ -94,7 +94,7 @@ _MARKS: Final = re.compile(r"\((?:R|TM)\)", re.ASCII)
 _LINKS: Final[Mapping[str, Link]] = {"required": "required", "preferred": "preferred"}
 
 
-class DemandError(ValueError):
+class GpuRequirementsError(ValueError):
     """Annotations that cannot be read.
 
     Attributes
@@ -109,8 +109,8 @@ class DemandError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class DemandAnnotations:
-    """Which annotations of a pod say what it wants of the cards.
+class GpuAnnotations:
+    """Which annotations of a pod say what it wants of the GPUs.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class DemandAnnotations:
         own = (self.gpu_type, self.min_memory, self.sharing)
         return (*own, self.exclusive, self.linked, self.rule_key)
 
-    def parse(self, annotations: Mapping[str, str]) -> Demand:
+    def parse(self, annotations: Mapping[str, str]) -> GpuRequirements:
         """Return what a pod with these annotations wants, its rule key apart.
 
         Parameters
@@ -154,7 +154,7 @@ class DemandAnnotations:
             With every fault.
         """
         faults: list[tuple[str, str]] = []
-        demand = NO_DEMAND
+        gpu_requirements = NO_GPU_REQUIREMENTS
         for name, take in (
             (self.gpu_type, _take_types),
             (self.min_memory, _take_memory),
@@ -164,21 +164,21 @@ class DemandAnnotations:
         ):
             if name in annotations:
                 try:
-                    demand = take(demand, annotations[name])
+                    gpu_requirements = take(gpu_requirements, annotations[name])
                 except ValueError as error:
                     faults.append((name, f"{error}, got {shorten(annotations[name])}"))
         if faults:
-            raise DemandError(faults)
-        return demand
+            raise GpuRequirementsError(faults)
+        return gpu_requirements
 
     def with_rule_key(
-        self, own: Demand, key: str, is_model: Callable[[str], bool]
-    ) -> Demand:
+        self, own: GpuRequirements, key: str, is_model: Callable[[str], bool]
+    ) -> GpuRequirements:
         """Return what a pod wants by its own words and by its rule key.
 
         Parameters
         ----------
-        own : Demand
+        own : GpuRequirements
             What `parse` returns.
         key : str
             Value of the annotation `rule_key`; empty for none.
@@ -205,7 +205,7 @@ def is_askable(name: str) -> bool:
     return not _DROPPED.search(_MARKS.sub(" ", name))
 
 
-def _take_types(demand: Demand, text: str) -> Demand:
+def _take_types(gpu_requirements: GpuRequirements, text: str) -> GpuRequirements:
     """Take names in their order, each once; those after a ``!`` are excluded."""
     accepted: dict[str, str] = {}  # normal form -> as written
     excluded: dict[str, str] = {}
@@ -226,36 +226,38 @@ def _take_types(demand: Demand, text: str) -> Demand:
     if both:
         raise ValueError(f"wanted {min(both)!r} accepted or excluded, not both")
     return replace(
-        demand, types=tuple(accepted.values()), excluded=tuple(excluded.values())
+        gpu_requirements,
+        types=tuple(accepted.values()),
+        excluded=tuple(excluded.values()),
     )
 
 
-def _take_memory(demand: Demand, text: str) -> Demand:
+def _take_memory(gpu_requirements: GpuRequirements, text: str) -> GpuRequirements:
     try:
         amount = parse_quantity(text.strip())
     except QuantityError as error:
         raise ValueError("wanted an amount of memory, such as '40Gi'") from error
     if amount < MIN_MEMORY:
         raise ValueError("wanted an amount of memory from 1Mi, such as '40Gi'")
-    return replace(demand, min_memory=amount)
+    return replace(gpu_requirements, min_memory=amount)
 
 
-def _take_sharing(demand: Demand, text: str) -> Demand:
+def _take_sharing(gpu_requirements: GpuRequirements, text: str) -> GpuRequirements:
     if text != "allowed":
         raise ValueError("wanted 'allowed'")
-    return replace(demand, is_sharing_allowed=True)
+    return replace(gpu_requirements, is_sharing_allowed=True)
 
 
-def _take_exclusive(demand: Demand, text: str) -> Demand:
+def _take_exclusive(gpu_requirements: GpuRequirements, text: str) -> GpuRequirements:
     if text not in {"true", "false"}:
         raise ValueError("wanted 'true' or 'false'")
-    return replace(demand, is_exclusive=text == "true")
+    return replace(gpu_requirements, is_exclusive=text == "true")
 
 
-def _take_linked(demand: Demand, text: str) -> Demand:
+def _take_linked(gpu_requirements: GpuRequirements, text: str) -> GpuRequirements:
     if text not in _LINKS:
         raise ValueError("wanted 'required' or 'preferred'")
-    return replace(demand, linked=_LINKS[text])
+    return replace(gpu_requirements, linked=_LINKS[text])
 
 
 MAX_NEAR: Final = 3

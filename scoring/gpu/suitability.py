@@ -1,15 +1,15 @@
-"""Whether the cards of a node are what a pod wants of them, and how well they are."""
+"""Whether the GPUs of a node are what a pod wants of them, and how well they are."""
 
 from enum import IntEnum
 from typing import Final
 
 from scoring.gpu.models import normal_name
-from scoring.gpu.node_gpus import NodeCards
-from scoring.gpu.requirements import Demand
-from scoring.resources import PODS, STANDARD_RESOURCES, Request, is_whole_card
+from scoring.gpu.node_gpus import NodeGpus
+from scoring.gpu.requirements import GpuRequirements
+from scoring.resources import PODS, STANDARD_RESOURCES, Request, is_whole_gpu
 
-# Of a whole request, whose memory would be taken for that of a card.
-NEVER_OF_CARDS: Final = frozenset((*STANDARD_RESOURCES, PODS))
+# Of a whole request, whose memory would be taken for that of a GPU.
+NEVER_OF_GPUS: Final = frozenset((*STANDARD_RESOURCES, PODS))
 
 
 class Suitability(IntEnum):
@@ -21,81 +21,89 @@ class Suitability(IntEnum):
     TOO_LITTLE_MEMORY = 3
 
 
-def suitability(cards: NodeCards, demand: Demand, request: Request) -> Suitability:
-    """Return the first check that `cards` fail.
+def suitability(
+    gpus: NodeGpus, gpu_requirements: GpuRequirements, request: Request
+) -> Suitability:
+    """Return the first check that `gpus` fail.
 
     Parameters
     ----------
-    cards : NodeCards
-    demand : Demand
+    gpus : NodeGpus
+    gpu_requirements : GpuRequirements
     request : tuple of (str, int)
         The managed part of the pod's request. Memory is that of one unit of each
-        resource in it: of a card, a share or a slice.
+        resource in it: of a GPU, a share or a slice.
 
     Returns
     -------
     Suitability
         `TYPE_UNKNOWN` where the labels leave open what decides, be it type or memory.
     """
-    of_type = _of_kind(cards, demand, request)
-    if of_type is not Suitability.SUITS or not demand.min_memory:
+    of_type = _of_kind(gpus, gpu_requirements, request)
+    if of_type is not Suitability.SUITS or not gpu_requirements.min_memory:
         return of_type
-    sizes = [cards.memory_of(resource) for resource, _ in _of_cards(request)]
-    if any(size.high < demand.min_memory for size in sizes):
+    sizes = [gpus.memory_of(resource) for resource, _ in _of_gpus(request)]
+    if any(size.high < gpu_requirements.min_memory for size in sizes):
         return Suitability.TOO_LITTLE_MEMORY
-    if any(size.low < demand.min_memory for size in sizes):
+    if any(size.low < gpu_requirements.min_memory for size in sizes):
         return Suitability.TYPE_UNKNOWN
     return Suitability.SUITS
 
 
-def may_suit(cards: NodeCards, demand: Demand, request: Request) -> bool:
-    """Say whether `cards` suit if memory that is not known is large enough."""
-    of_type = _of_kind(cards, demand, request)
-    return of_type is Suitability.SUITS and may_hold(cards, demand, request)
+def may_suit(
+    gpus: NodeGpus, gpu_requirements: GpuRequirements, request: Request
+) -> bool:
+    """Say whether `gpus` suit if memory that is not known is large enough."""
+    of_type = _of_kind(gpus, gpu_requirements, request)
+    return of_type is Suitability.SUITS and may_hold(gpus, gpu_requirements, request)
 
 
-def may_hold(cards: NodeCards, demand: Demand, request: Request) -> bool:
+def may_hold(
+    gpus: NodeGpus, gpu_requirements: GpuRequirements, request: Request
+) -> bool:
     """Say whether memory is enough as far as it is known, whatever the type."""
     return all(
-        cards.memory_of(resource).high >= demand.min_memory
-        for resource, _ in _of_cards(request)
+        gpus.memory_of(resource).high >= gpu_requirements.min_memory
+        for resource, _ in _of_gpus(request)
     )
 
 
-def _of_kind(cards: NodeCards, demand: Demand, request: Request) -> Suitability:
+def _of_kind(
+    gpus: NodeGpus, gpu_requirements: GpuRequirements, request: Request
+) -> Suitability:
     """Return whether all but the memory suits."""
-    if not demand.is_readable:
+    if not gpu_requirements.is_readable:
         return Suitability.WRONG_TYPE
-    whole_cards = any(is_whole_card(resource) for resource, _ in request)
-    if whole_cards and demand.wants_whole_cards and not cards.is_whole:
+    whole_gpus = any(is_whole_gpu(resource) for resource, _ in request)
+    if whole_gpus and gpu_requirements.wants_whole_gpus and not gpus.is_whole:
         return Suitability.WRONG_TYPE
-    return _of_type(cards, demand)
+    return _of_type(gpus, gpu_requirements)
 
 
-def _of_type(cards: NodeCards, demand: Demand) -> Suitability:
+def _of_type(gpus: NodeGpus, gpu_requirements: GpuRequirements) -> Suitability:
     """Return whether the type is accepted and not excluded; unknown is neither."""
-    excluded = frozenset(map(normal_name, demand.excluded))
-    if excluded & cards.names:
+    excluded = frozenset(map(normal_name, gpu_requirements.excluded))
+    if excluded & gpus.names:
         return Suitability.WRONG_TYPE
-    accepted = frozenset(map(normal_name, demand.types))
-    if (accepted or excluded) and not cards.names:
+    accepted = frozenset(map(normal_name, gpu_requirements.types))
+    if (accepted or excluded) and not gpus.names:
         return Suitability.TYPE_UNKNOWN
-    if accepted and not accepted & cards.names:
-        is_open = bool(accepted & cards.possible_names)
+    if accepted and not accepted & gpus.names:
+        is_open = bool(accepted & gpus.possible_names)
         return Suitability.TYPE_UNKNOWN if is_open else Suitability.WRONG_TYPE
-    if excluded & cards.possible_names:
+    if excluded & gpus.possible_names:
         return Suitability.TYPE_UNKNOWN
     return Suitability.SUITS
 
 
-def choice_of(cards: NodeCards, names: tuple[str, ...]) -> int:
+def choice_of(gpus: NodeGpus, names: tuple[str, ...]) -> int:
     """Return the place in `names` of the first that holds; their number for none."""
     return next(
-        (i for i, name in enumerate(names) if normal_name(name) in cards.names),
+        (i for i, name in enumerate(names) if normal_name(name) in gpus.names),
         len(names),
     )
 
 
-def _of_cards(request: Request) -> Request:
-    """Return a request without what is never of a card, such as ``cpu``."""
-    return tuple(pair for pair in request if pair[0] not in NEVER_OF_CARDS)
+def _of_gpus(request: Request) -> Request:
+    """Return a request without what is never of a GPU, such as ``cpu``."""
+    return tuple(pair for pair in request if pair[0] not in NEVER_OF_GPUS)

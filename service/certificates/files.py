@@ -33,7 +33,7 @@ class Pair:
     starts_seconds: float
     ends_seconds: float
 
-    def obstacles(self, now_seconds: float) -> list[str]:
+    def not_ready_reasons(self, now_seconds: float) -> list[str]:
         """Return why no client would take it; empty if one might."""
         if now_seconds >= self.ends_seconds:
             return [f"certificate {self.name}: expired {_day(self.ends_seconds)}"]
@@ -61,7 +61,7 @@ class ServedCertificate(Protocol):
         """When the pair in use expires; None while there is none."""
         ...
 
-    def obstacles(self) -> list[str]:
+    def not_ready_reasons(self) -> list[str]:
         """Return why no client would take the pair in use; empty if one might."""
         ...
 
@@ -124,9 +124,11 @@ def load_pair(certificate: Path, key: Path, client_ca: Path | None = None) -> Pa
 
 def check_pair(certificate: Path, key: Path, client_ca: Path | None = None) -> None:
     """Raise `CertificateError` for a pair that no client would take now."""
-    obstacles = load_pair(certificate, key, client_ca).obstacles(time.time())
-    if obstacles:
-        raise CertificateError("; ".join(obstacles))
+    not_ready_reasons = load_pair(certificate, key, client_ca).not_ready_reasons(
+        time.time()
+    )
+    if not_ready_reasons:
+        raise CertificateError("; ".join(not_ready_reasons))
 
 
 class Certificate:
@@ -171,9 +173,9 @@ class Certificate:
         """When the pair in use expires, in seconds since 1970."""
         return self._pair.ends_seconds
 
-    def obstacles(self) -> list[str]:
+    def not_ready_reasons(self) -> list[str]:
         """Return why no client would take the pair in use; empty if one might."""
-        return self._pair.obstacles(self._clock())
+        return self._pair.not_ready_reasons(self._clock())
 
     def is_due(self) -> bool:
         """Say whether a pair that was refused as too early has become valid."""
@@ -187,8 +189,8 @@ class Certificate:
         self._due_seconds = None
         pair = load_pair(*self._sources)
         now = self._clock()
-        faults = pair.obstacles(now)
-        if faults and not self._pair.obstacles(now):
+        faults = pair.not_ready_reasons(now)
+        if faults and not self._pair.not_ready_reasons(now):
             if now < pair.starts_seconds:
                 self._due_seconds = pair.starts_seconds
             raise CertificateError("; ".join(faults))

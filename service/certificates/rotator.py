@@ -132,7 +132,7 @@ class Rotator:
         pair = self._pair
         return None if pair is None else pair.ends_seconds
 
-    def obstacles(self) -> list[str]:
+    def not_ready_reasons(self) -> list[str]:
         """Return why no client would take the pair in use; empty if one might."""
         pair, now = self._pair, self._clock()
         if pair is None:
@@ -143,7 +143,7 @@ class Rotator:
         if age >= self._options.drop_delay_seconds:
             # The others may have dropped its CA.
             return [f"certificate: last seen in the Secret {age:.0f} s ago"]
-        return pair.obstacles(now)
+        return pair.not_ready_reasons(now)
 
     def load(self) -> None:
         """Take the CA for clients as it is now; raise `CertificateError`."""

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.dump import load_dump
 from injector.rules.conflicts import RuleContext
 from injector.rules.file import load_rules
 from injector.warnings.gpu_types import list_unknown_types
-from scoring.gpu.node_gpus import CardReader
+from scoring.gpu.node_gpus import GpuLabelReader
 from service.certificates.files import check_pair, make_context
 from service.runtime import build_records
 from service.settings.settings import Settings, SettingsError, read_settings
@@ -48,8 +48,8 @@ def find_warnings(config: Path) -> list[str]:
     if rules_file is None:
         return []
     rules = load_rules(config.resolve().parent / rules_file, _rule_context(settings))
-    cards = CardReader(settings.gpu_types.rules())
-    return list_unknown_types(rules, DemandReader(settings.demands(), cards))
+    gpus = GpuLabelReader(settings.gpu_types.rules())
+    return list_unknown_types(rules, GpuRequirementsReader(settings.demands(), gpus))
 
 
 def _rule_context(settings: Settings) -> RuleContext:

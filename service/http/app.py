@@ -16,12 +16,12 @@ from extender.http import (
     VerbParts,
     reject_unsynced,
 )
-from extender.tracking.assumed_pods import Placements
-from extender.tracking.count_mismatches import Disagreements
-from extender.tracking.last_answers import AnsweredCalls
+from extender.tracking.assumed_pods import AssumedPods
+from extender.tracking.count_mismatches import CountMismatches
+from extender.tracking.last_answers import LastAnswers
 from extender.verbs.call import VerbOptions
 from extender.verbs.fresh_snapshot import DeadlineError
-from extender.verbs.memo import Memo
+from extender.verbs.memo import FilterMemo
 from extender.wire.filter import WireError
 from injector.http import MutateResource, is_under_review, reject_malformed
 from injector.review import ReviewError
@@ -40,7 +40,7 @@ from service.http.middleware import (
     MUTATE_PATH,
     PREEMPT_PATH,
     PRIORITIZE_PATH,
-    RequestFrame,
+    RequestMiddleware,
 )
 from service.metrics import Metrics, MetricsResource
 
@@ -95,7 +95,7 @@ class Collaborators:
         face -> age of a request at which the work on it stops
     is_stuck : callable
         Whether every call that the extender may work on has passed its deadline.
-    answered : AnsweredCalls
+    answered : LastAnswers
     """
 
     cell: SnapshotCell
@@ -106,7 +106,7 @@ class Collaborators:
     link: ClusterLink | None = None
     deadline_seconds: Mapping[str, float] = field(default_factory=dict)
     is_stuck: Callable[[], bool] = lambda: False
-    answered: AnsweredCalls = field(default_factory=AnsweredCalls)
+    answered: LastAnswers = field(default_factory=LastAnswers)
 
 
 def create_app(
@@ -116,7 +116,7 @@ def create_app(
     cell, options, metrics = parts.cell, parts.options, parts.metrics
     webhook, health, link = parts.webhook, parts.health, parts.link
     app = falcon.App()
-    app.add_middleware(RequestFrame(metrics, health, parts.deadline_seconds))
+    app.add_middleware(RequestMiddleware(metrics, health, parts.deadline_seconds))
     app.add_error_handler(Exception, LastHandler(webhook))
     app.add_error_handler(WireError, MalformedHandler(parts.answered))
     app.add_error_handler(ReviewError, reject_malformed)
@@ -125,32 +125,36 @@ def create_app(
         cell,
         options,
         metrics,
-        Memo(cell),
-        Disagreements((lambda _reason: None) if link is None else link.relist),
+        FilterMemo(cell),
+        CountMismatches((lambda _reason: None) if link is None else link.relist),
         parts.answered,
-        freshness=None if link is None else link.freshness,
+        snapshot_wait=None if link is None else link.snapshot_wait,
         listener=None if link is None else link.waker,
         # The same question about a cluster from files has the same answer.
-        placements=Placements(is_counting=False) if link is None else link.placements,
+        assumed_pods=AssumedPods(is_counting=False)
+        if link is None
+        else link.assumed_pods,
     )
     app.add_route(FILTER_PATH, FilterResource(verbs))
     app.add_route(PRIORITIZE_PATH, PrioritizeResource(verbs))
     app.add_route(PREEMPT_PATH, PreemptResource(cell, options, metrics))
     app.add_route(MUTATE_PATH, webhook)
     app.add_route("/healthz", HealthResource())
-    app.add_route("/readyz", ReadinessResource(health.obstacles))
-    app.add_route("/readyz/extender", ReadinessResource(health.extender_obstacles))
+    app.add_route("/readyz", ReadinessResource(health.not_ready_reasons))
+    app.add_route(
+        "/readyz/extender", ReadinessResource(health.extender_not_ready_reasons)
+    )
     liveness = Liveness(
         cell, lambda: filter_ourselves(cell.current(), options()), parts.is_stuck
     )
-    app.add_route("/livez/extender", ReadinessResource(liveness.obstacles))
+    app.add_route("/livez/extender", ReadinessResource(liveness.not_ready_reasons))
     app.add_route("/metrics", MetricsResource(metrics))
     app.add_route("/cluster", ClusterResource(cell))
     explain = ExplainResource(
         cell,
         options,
         parts.answered,
-        verbs.placements.under_way,
+        verbs.assumed_pods.under_way,
         health.age_seconds,
     )
     app.add_route(EXPLAIN_PATH, explain)

@@ -9,7 +9,7 @@ from typing import Final
 import falcon
 
 from cluster.ledger.writer import SnapshotCell
-from extender.verbs.call import VerbOptions, pose
+from extender.verbs.call import VerbOptions, look_up
 from extender.verbs.filter_answer import encode_filter
 from extender.verbs.verbs import filter_nodes
 from extender.wire import filter as wire
@@ -26,7 +26,7 @@ class Health:
         Returns seconds since the last contact, by kind of object.
     stale_after_seconds : float
         Age from which the extender is not ready.
-    certificate_obstacles : callable
+    certificate_not_ready_reasons : callable
         Returns why no client would take our certificate; empty if one might.
     """
 
@@ -35,12 +35,12 @@ class Health:
         cell: SnapshotCell,
         ages: Callable[[], Mapping[str, float]],
         stale_after_seconds: float,
-        certificate_obstacles: Callable[[], list[str]] = list,
+        certificate_not_ready_reasons: Callable[[], list[str]] = list,
     ) -> None:
         self._cell = cell
         self._ages = ages
         self._stale_after_seconds = stale_after_seconds
-        self._certificate_obstacles = certificate_obstacles
+        self._certificate_not_ready_reasons = certificate_not_ready_reasons
         self._draining = threading.Event()
         self._serving = threading.Event()
 
@@ -61,18 +61,18 @@ class Health:
         """Return the time since the last contact with the source that lags most."""
         return max(self._ages().values(), default=None)
 
-    def obstacles(self) -> list[str]:
+    def not_ready_reasons(self) -> list[str]:
         """Return why the process is not ready; empty if it is."""
         found = []
         if not self._serving.is_set():
             found.append("the listeners are not up yet")
         if self._draining.is_set():
             found.append("draining")
-        return found + self._certificate_obstacles()
+        return found + self._certificate_not_ready_reasons()
 
-    def extender_obstacles(self) -> list[str]:
+    def extender_not_ready_reasons(self) -> list[str]:
         """Return why the extender is not ready; empty if it is."""
-        found = self.obstacles()
+        found = self.not_ready_reasons()
         if not self._cell.is_synced:
             found.append("the cluster has not been read yet")
         found += [
@@ -95,12 +95,12 @@ class HealthResource:
 class ReadinessResource:
     """``GET /readyz`` and ``/readyz/extender``: 503 with the obstacles, or ok."""
 
-    def __init__(self, obstacles: Callable[[], list[str]]) -> None:
-        self._obstacles = obstacles
+    def __init__(self, not_ready_reasons: Callable[[], list[str]]) -> None:
+        self._not_ready_reasons = not_ready_reasons
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
         """Answer ok or what stands in the way."""
-        found = self._obstacles()
+        found = self._not_ready_reasons()
         resp.content_type = falcon.MEDIA_TEXT
         resp.text = "; ".join(found) or "ok"
         if found:
@@ -142,18 +142,18 @@ class Liveness:
         self._lock = threading.Lock()
         self._call: _Call | None = None
 
-    def obstacles(self) -> list[str]:
+    def not_ready_reasons(self) -> list[str]:
         """Return why a filter call would not be answered; empty if it would."""
         if self._is_stuck():
             return ["every call under way has passed its deadline"]
         if not self._cell.is_synced:
             return []
-        call = self._under_way()
+        call = self._assumed()
         if not call.ended.wait(self._answer_seconds):
             return [f"self-filter: no answer within {self._answer_seconds:g} s"]
         return [] if call.is_answered else ["self-filter: failed, see the log"]
 
-    def _under_way(self) -> "_Call":
+    def _assumed(self) -> "_Call":
         """Return the call that has not ended yet, or a new one.
 
         One at a time: were it to hang, each probe would leave a thread behind.
@@ -216,9 +216,9 @@ def filter_ourselves(snapshot: Snapshot, options: VerbOptions) -> None:
     """
     body = build_call(snapshot, options.builder.scope.gpu_resources)
     args = wire.decode_args(body)
-    question = pose(args, snapshot, options)
-    result = filter_nodes(question, options)
-    answer = json.loads(encode_filter(body, args, question, result, None).data)
+    verb_call = look_up(args, snapshot, options)
+    result = filter_nodes(verb_call, options)
+    answer = json.loads(encode_filter(body, args, verb_call, result, None).data)
     refused = {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}
     if sorted([*answer["NodeNames"], *refused]) != sorted(args.names):
         raise SelfFilterError("self-filter: an asked node is not in the answer")

@@ -48,7 +48,7 @@ class _Server(cheroot.wsgi.Server):
         )
 
 
-class OnlyPaths:
+class PathAllowlist:
     """WSGI middleware that answers 404 off the given paths.
 
     The verbs and the cluster's state are not for whoever can reach the pod.

@@ -6,8 +6,8 @@ from typing import Final
 
 from service.certificates.files import ServedCertificate
 from service.http.health import Health
-from service.http.https import HttpsServer, OnlyPaths
-from service.http.middleware import MUTATE_PATH, SPARE_THREADS, Gate
+from service.http.https import HttpsServer, PathAllowlist
+from service.http.middleware import MUTATE_PATH, SPARE_THREADS, ConcurrencyLimit
 from service.http.plain import HttpServer
 from service.settings.settings import Settings
 
@@ -36,7 +36,7 @@ class Listeners:
 
     Parameters
     ----------
-    gate : Gate
+    concurrency_limit : ConcurrencyLimit
         Before the application.
     settings : Settings
     certificate : ServedCertificate or None
@@ -46,20 +46,20 @@ class Listeners:
 
     def __init__(
         self,
-        gate: Gate,
+        concurrency_limit: ConcurrencyLimit,
         settings: Settings,
         certificate: ServedCertificate | None,
         health: Health,
     ) -> None:
-        webhook = gate.slots["webhook"].limit
+        webhook = concurrency_limit.slots["webhook"].limit
         # One thread for each request that the gate lets through, and some for what it
         # does not count: nothing waits where nobody sees it.
-        threads = gate.slots["extender"].limit + webhook + SPARE_THREADS
-        self.http = HttpServer(gate, settings.server, health, threads)
+        threads = concurrency_limit.slots["extender"].limit + webhook + SPARE_THREADS
+        self.http = HttpServer(concurrency_limit, settings.server, health, threads)
         self.https: HttpsServer | None = None
         if certificate is not None:
             self.https = HttpsServer(
-                OnlyPaths(gate, HTTPS_PATHS),
+                PathAllowlist(concurrency_limit, HTTPS_PATHS),
                 settings.webhook,
                 certificate,
                 lambda: health.is_draining,

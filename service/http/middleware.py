@@ -51,7 +51,7 @@ MAX_REVIEW_BYTES: Final = 7 * 2**20
 _OBJECT_PATHS: Final = frozenset({MUTATE_PATH, EXPLAIN_PATH})
 
 
-class RequestFrame:
+class RequestMiddleware:
     """Falcon middleware around every request.
 
     PERF: one and not four, since each costs a call about 8 us; bench/http.py
@@ -173,7 +173,7 @@ def build_slots(server: ServerSettings, webhook: WebhookSettings) -> dict[str, S
     }
 
 
-class Gate:
+class ConcurrencyLimit:
     """WSGI middleware that refuses what is beyond a face's limit.
 
     Parameters

@@ -11,7 +11,11 @@ import waitress.wasyncore
 from waitress.task import ThreadedTaskDispatcher
 
 from service.http.health import Health
-from service.http.waitress_channel import WithoutConnection, WsgiApp, closing_channel
+from service.http.waitress_channel import (
+    StripConnectionHeader,
+    WsgiApp,
+    draining_channel,
+)
 from service.settings.process import ServerSettings
 
 
@@ -135,7 +139,7 @@ class HttpServer:
     ) -> None:
         self._settings = settings
         self._health = health
-        self._in_flight = InFlight(WithoutConnection(app))
+        self._in_flight = InFlight(StripConnectionHeader(app))
         self._map: dict[int, Any] = {}
         dispatcher = LastIdleFirst()
         try:
@@ -157,7 +161,7 @@ class HttpServer:
             if isinstance(item, waitress.server.BaseWSGIServer)
         )
         for listener in self._listeners:
-            listener.channel_class = closing_channel(lambda: health.is_draining)
+            listener.channel_class = draining_channel(lambda: health.is_draining)
         self._refusing = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)

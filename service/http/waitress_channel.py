@@ -25,7 +25,7 @@ def encode_error(status: str) -> bytes:
     return json.dumps({"title": status}).encode()
 
 
-class WithoutConnection:
+class StripConnectionHeader:
     """WSGI middleware that keeps the ``Connection`` header of an answer back.
 
     PEP 3333 leaves that header to the server, and waitress answers 500 to an
@@ -50,7 +50,7 @@ class WithoutConnection:
         return self._app(environ, answer)
 
 
-class DatedParser(waitress.parser.HTTPRequestParser):  # type: ignore[misc]  # untyped
+class TimedParser(waitress.parser.HTTPRequestParser):  # type: ignore[misc]  # untyped
     """One request, with the time of its first byte."""
 
     def __init__(self, adjustments: Any) -> None:
@@ -84,7 +84,7 @@ class JsonErrorTask(waitress.task.ErrorTask):  # type: ignore[misc]  # untyped l
         self.write(body)
 
 
-class ClosingTask(waitress.task.WSGITask):  # type: ignore[misc]  # untyped library
+class DrainingTask(waitress.task.WSGITask):  # type: ignore[misc]  # untyped library
     """One request."""
 
     def get_environment(self) -> dict[str, Any]:
@@ -116,12 +116,12 @@ class ClosingTask(waitress.task.WSGITask):  # type: ignore[misc]  # untyped libr
             self.channel.release()
 
 
-class ClosingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # untyped
+class DrainingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # untyped
     """One connection."""
 
-    task_class = ClosingTask
+    task_class = DrainingTask
     error_task_class = JsonErrorTask
-    parser_class = DatedParser
+    parser_class = TimedParser
 
     _held: list[bytes] | None = None
 
@@ -157,9 +157,9 @@ class ClosingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # unt
         return bool(super().readable())
 
 
-def closing_channel(is_closing: Callable[[], bool]) -> type[ClosingChannel]:
+def draining_channel(is_closing: Callable[[], bool]) -> type[DrainingChannel]:
     """Return a channel class that ends each connection while `is_closing`.
 
     The answer under way says ``Connection: close``, and is sent whole first.
     """
-    return type("Channel", (ClosingChannel,), {"is_closing": staticmethod(is_closing)})
+    return type("Channel", (DrainingChannel,), {"is_closing": staticmethod(is_closing)})

@@ -6,8 +6,12 @@ from typing import Annotated, Literal
 import pydantic
 
 from scoring.gpu.models import GpuModel, extended_table
-from scoring.gpu.node_gpus import DEFAULT_MEMORY_LABELS, DEFAULT_TYPE_LABELS, CardRules
-from scoring.gpu.requirements import DemandAnnotations, is_askable
+from scoring.gpu.node_gpus import (
+    DEFAULT_MEMORY_LABELS,
+    DEFAULT_TYPE_LABELS,
+    GpuLabelRules,
+)
+from scoring.gpu.requirements import GpuAnnotations, is_askable
 from scoring.quantity import QuantityError, parse_quantity
 from service.settings.names import AnnotationKey, LabelKey
 from service.settings.process import NonEmpty, SettingsModel
@@ -82,15 +86,15 @@ class GpuTypeSettings(SettingsModel):
         default={}, description="More models."
     )
 
-    def rules(self) -> CardRules:
-        """Return by what cards are told; raise `GpuTableError` with every fault."""
+    def rules(self) -> GpuLabelRules:
+        """Return by what GPUs are told; raise `GpuTableError` with every fault."""
         models = [item.model(name) for name, item in self.models.items()]
         table = extended_table(models, MappingProxyType(self.aliases))
-        return CardRules(table, self.type_labels, self.memory_labels)
+        return GpuLabelRules(table, self.type_labels, self.memory_labels)
 
 
 class DemandSettings(SettingsModel):
-    """Annotations by which a pod says what it wants of the cards."""
+    """Annotations by which a pod says what it wants of the GPUs."""
 
     gpu_type: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/gpu-type",
@@ -116,9 +120,9 @@ class DemandSettings(SettingsModel):
         " score nodes of that type higher, or refuse all others, too.",
     )
 
-    def annotations(self, sharing: str, rule_key: str) -> DemandAnnotations:
+    def annotations(self, sharing: str, rule_key: str) -> GpuAnnotations:
         """Return all names; those of two annotations are settings elsewhere."""
-        return DemandAnnotations(
+        return GpuAnnotations(
             gpu_type=self.gpu_type,
             min_memory=self.min_gpu_memory,
             sharing=sharing,

@@ -10,7 +10,7 @@ import yaml
 
 from injector.fallback.chains import find_chain_faults
 from scoring.gpu.models import GpuTableError
-from scoring.gpu.requirements import DemandAnnotations
+from scoring.gpu.requirements import GpuAnnotations
 from scoring.quantity import shorten
 from scoring.resources import ResourceScope
 from service.settings.gpu import DemandSettings, GpuTypeSettings
@@ -154,8 +154,8 @@ class Settings(SettingsModel):
     fallback: FallbackSettings = FallbackSettings()
     logging: LoggingSettings = LoggingSettings()
 
-    def demands(self) -> DemandAnnotations:
-        """Return by which annotations a pod says what it wants of the cards."""
+    def demands(self) -> GpuAnnotations:
+        """Return by which annotations a pod says what it wants of the GPUs."""
         return self.demand_annotations.annotations(
             self.fallback.annotations.sharing, self.injection.trigger_annotation
         )

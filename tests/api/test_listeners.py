@@ -17,7 +17,7 @@ from cluster.ledger.writer import SnapshotCell
 from service.http import waitress_channel as closing
 from service.http.health import Health
 from service.http.listeners import Listeners, allow_connections
-from service.http.middleware import Gate, build_slots
+from service.http.middleware import ConcurrencyLimit, build_slots
 from service.settings.settings import Settings
 from tests.api.two_nodes import FILTER, QUESTION
 from tests.service_process import (
@@ -46,13 +46,13 @@ class Service:
                 }
             )
         )
-        self.gate = Gate(
+        self.concurrency_limit = ConcurrencyLimit(
             self._work,
             build_slots(settings.server, settings.webhook),
             self.refused.append,
         )
         health = Health(SnapshotCell(), dict, stale_after_seconds=1.0)
-        self._listeners = Listeners(self.gate, settings, None, health)
+        self._listeners = Listeners(self.concurrency_limit, settings, None, health)
         self._listeners.start()
 
     def _work(
@@ -94,7 +94,7 @@ def listeners() -> Iterator[Service]:
 def test_full_faces_refuse_at_once_and_hold_back_nobody_else(
     listeners: Service,
 ) -> None:
-    slots = listeners.gate.slots
+    slots = listeners.concurrency_limit.slots
     with ThreadPoolExecutor(4 * LIMIT) as clients:
         held = [
             clients.submit(listeners.call, path)
@@ -117,7 +117,7 @@ def test_full_faces_refuse_at_once_and_hold_back_nobody_else(
 
 
 def test_a_refused_connection_can_be_used_again(listeners: Service) -> None:
-    slots = listeners.gate.slots["extender"]
+    slots = listeners.concurrency_limit.slots["extender"]
     with ThreadPoolExecutor(LIMIT) as clients:
         for _ in range(LIMIT):
             clients.submit(listeners.call, FILTER)

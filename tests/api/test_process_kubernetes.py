@@ -69,8 +69,8 @@ def test_a_watched_cluster_trusts_the_count_of_kube_scheduler(
     answer = service.post(FILTER, QUESTION).json()
 
     assert answer["NodeNames"] == ["a", "b"]
-    disagreements = "gpu_extender_scheduler_count_disagreements_total"
-    assert service.metric(disagreements) == 1
+    count_mismatches = "gpu_extender_scheduler_count_disagreements_total"
+    assert service.metric(count_mismatches) == 1
 
 
 def test_a_change_of_the_cluster_is_seen(

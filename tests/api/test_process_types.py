@@ -18,11 +18,11 @@ def node_of(name: str, type_: str) -> Tree:
     return make_node(name=name, gpus=4, labels={"accelerator": type_})
 
 
-def takers(service: ServiceProcess, type_: str) -> list[str]:
+def feasible_nodes(service: ServiceProcess, type_: str) -> list[str]:
     """Return which of the nodes a and b take a pod that wants this type."""
     pod = make_pod(gpus=1, annotations={TYPE: type_})
-    question = {"Pod": pod, "Nodes": None, "NodeNames": ["a", "b"]}
-    body = json.dumps(question).encode()
+    verb_call = {"Pod": pod, "Nodes": None, "NodeNames": ["a", "b"]}
+    body = json.dumps(verb_call).encode()
     names: list[str] = service.request("POST", FILTER, body).json()["NodeNames"]
     return names
 
@@ -39,14 +39,16 @@ def test_models_are_reloaded_and_apply_to_the_nodes_that_are_there(
     folder: Path, service: ServiceProcess
 ) -> None:
     write_dump(folder / "dump.json", node_of("a", "green"), node_of("b", "nvidia-l4"))
-    wait_until(lambda: takers(service, "L4") == ["b"], "the new dump is in use")
-    assert takers(service, "H100") == []
+    wait_until(lambda: feasible_nodes(service, "L4") == ["b"], "the new dump is in use")
+    assert feasible_nodes(service, "H100") == []
     settings: dict[str, Any] = yaml.safe_load(service.config.read_text())
 
     settings["gpuTypes"] = {"aliases": {"H100": ["Green"]}}
     service.config.write_text(json.dumps(settings))
 
-    wait_until(lambda: takers(service, "H100") == ["a"], "the new name is in use")
+    wait_until(
+        lambda: feasible_nodes(service, "H100") == ["a"], "the new name is in use"
+    )
     assert not service.logs("settings changed that need a restart")
 
 

@@ -16,8 +16,8 @@ from extender.explain.explain import explain
 from extender.explain.http import ExplainResource
 from extender.explain.page import build_page
 from extender.explain.pod import read_subject
-from extender.tracking.assumed_pods import Placements
-from extender.tracking.last_answers import AnsweredCalls
+from extender.tracking.assumed_pods import AssumedPods
+from extender.tracking.last_answers import LastAnswers
 from service.commands.cli import main
 from service.runtime import build_verb_options
 from tests.builders import BUILDER, LABEL_KEYS, Tree, make_node, make_pod
@@ -87,7 +87,7 @@ def assert_says_what_is_answered(
 ) -> None:
     """Ask both verbs about the pod and compare every fact of their answers."""
     nodes, wire = nodes_of(explained), explained["wire"]
-    filtered = json.loads(app.ask(FILTER, pod, names))
+    filtered = json.loads(app.pod_request(FILTER, pod, names))
     passed = filtered["NodeNames"]
     refused = dict(reasons_in(filtered))
     counts: dict[str, int] = {}
@@ -95,7 +95,7 @@ def assert_says_what_is_answered(
         counts[text] = counts.get(text, 0) + 1
     scores = {
         row["Host"]: row["Score"]
-        for row in json.loads(app.ask(PRIORITIZE, pod, passed))
+        for row in json.loads(app.pod_request(PRIORITIZE, pod, passed))
     }
 
     sent = {
@@ -197,8 +197,8 @@ def test_a_pending_pod_is_explained_by_its_name(small: ExtenderApp) -> None:
 
 def test_what_was_really_sent_about_the_pod_is_shown(small: ExtenderApp) -> None:
     pod = make_pod(name="waiting", namespace="ml", gpus=2)
-    small.ask(FILTER, pod, ["a", "b"])
-    small.ask(PRIORITIZE, pod, ["a"])
+    small.pod_request(FILTER, pod, ["a", "b"])
+    small.pod_request(PRIORITIZE, pod, ["a"])
 
     sent = get(small, "namespace=ml&pod=waiting").json["lastAnswers"]
 
@@ -211,12 +211,12 @@ def test_what_was_really_sent_about_the_pod_is_shown(small: ExtenderApp) -> None
 
 
 def test_a_pod_on_its_way_to_a_node_is_shown_there(small: ExtenderApp) -> None:
-    placements = Placements()
-    placements.note("first", "a", (("nvidia.com/gpu", 2),))
+    assumed_pods = AssumedPods()
+    assumed_pods.note("first", "a", (("nvidia.com/gpu", 2),))
     options = build_verb_options(make_settings())
     app: falcon.App[falcon.Request, falcon.Response] = falcon.App()
     resource = ExplainResource(
-        small.cell, lambda: options, AnsweredCalls(), placements.under_way, lambda: None
+        small.cell, lambda: options, LastAnswers(), assumed_pods.under_way, lambda: None
     )
     app.add_route("/explain", resource)
 

@@ -15,7 +15,7 @@ POD: Final = json.dumps(make_pod(gpus=1)).encode()
 HUGE_BODY_BYTES: Final = 100_000_000
 
 
-def question(
+def verb_call(
     *, pod: bytes = POD, names: bytes = b"null", nodes: bytes = b"null"
 ) -> bytes:
     """Return a body with raw parts."""
@@ -39,21 +39,21 @@ BAD_BODIES: Final = [
     pytest.param(b"7", "body: wanted object, got int", id="number"),
     pytest.param(b"\xff\xfe", "body: JSON is malformed: ", id="no UTF-8 at all"),
     pytest.param(
-        question(names=b'["n"]') + b"{}",
+        verb_call(names=b'["n"]') + b"{}",
         "body: JSON is malformed: trailing characters",
         id="two values",
     ),
     pytest.param(
-        question(names=b'["\xff"]'),
+        verb_call(names=b'["\xff"]'),
         "NodeNames: 'utf-8' codec can't decode byte 0xff",
         id="name in no UTF-8",
     ),
     pytest.param(
-        question(names=b'["\\ud800"]'), "body: ", id="half of a surrogate pair"
+        verb_call(names=b'["\\ud800"]'), "body: ", id="half of a surrogate pair"
     ),
-    pytest.param(question(names=b"[NaN]"), "body: JSON is malformed: ", id="NaN"),
+    pytest.param(verb_call(names=b"[NaN]"), "body: JSON is malformed: ", id="NaN"),
     pytest.param(
-        question(names=b"[1e999]"), "NodeNames: number out of range", id="huge number"
+        verb_call(names=b"[1e999]"), "NodeNames: number out of range", id="huge number"
     ),
     pytest.param(
         b"{}",
@@ -65,22 +65,22 @@ BAD_BODIES: Final = [
         b'{"NodeNames":["n"]}', "Pod: wanted an object, got none", id="no pod"
     ),
     pytest.param(
-        question(pod=b"null", names=b"[]"),
+        verb_call(pod=b"null", names=b"[]"),
         "Pod: wanted an object, got None",
         id="null for a pod",
     ),
     pytest.param(
-        question(pod=b'"p"', names=b"[]"),
+        verb_call(pod=b'"p"', names=b"[]"),
         "Pod: wanted an object, got 'p'",
         id="text for a pod",
     ),
     pytest.param(
-        question(),
+        verb_call(),
         "NodeNames: wanted either NodeNames or Nodes, got neither",
         id="neither form",
     ),
     pytest.param(
-        question(names=b"[]", nodes=b'{"items":[]}'),
+        verb_call(names=b"[]", nodes=b'{"items":[]}'),
         "NodeNames: wanted either NodeNames or Nodes, got both",
         id="both forms",
     ),
@@ -90,36 +90,38 @@ BAD_BODIES: Final = [
         id="one key in two casings",
     ),
     pytest.param(
-        question(names=b'"n"'), "NodeNames: wanted a list, got 'n'", id="text for names"
+        verb_call(names=b'"n"'),
+        "NodeNames: wanted a list, got 'n'",
+        id="text for names",
     ),
     pytest.param(
-        question(names=b'["n",1,null,["m"]]'),
+        verb_call(names=b'["n",1,null,["m"]]'),
         "NodeNames[1]: wanted text, got 1; NodeNames[2]: wanted text, got None;"
         " NodeNames[3]: wanted text, got ['m']",
         id="names that are no text",
     ),
     pytest.param(
-        question(nodes=b"[]"), "Nodes: wanted object, got array", id="list for Nodes"
+        verb_call(nodes=b"[]"), "Nodes: wanted object, got array", id="list for Nodes"
     ),
     pytest.param(
-        question(nodes=b'{"items":7}'),
+        verb_call(nodes=b'{"items":7}'),
         "Nodes.items: wanted array, got int",
         id="number for items",
     ),
     pytest.param(
-        question(nodes=b'{"items":[],"Items":[]}'),
+        verb_call(nodes=b'{"items":[],"Items":[]}'),
         "Nodes: wanted each key once, got 'items, Items'",
         id="items in two casings",
     ),
     pytest.param(
-        question(nodes=b'{"items":[null,{},{"metadata":{"name":7}}]}'),
+        verb_call(nodes=b'{"items":[null,{},{"metadata":{"name":7}}]}'),
         "Nodes.items[0]: wanted object, got null;"
         " Nodes.items[1]: object missing required field metadata;"
         " Nodes.items[2]: wanted str, got int - at $.metadata.name",
         id="objects that are no nodes",
     ),
     pytest.param(
-        question(
+        verb_call(
             nodes=b'{"items":[{"metadata":{"name":"a","labels":7}},{"metadata":'
             b'{"name":"b"},"status":{"allocatable":{"nvidia.com/gpu":"1.2.3Gi"}}}]}'
         ),
@@ -129,7 +131,7 @@ BAD_BODIES: Final = [
         id="unknown nodes with faults",
     ),
     pytest.param(
-        question(
+        verb_call(
             pod=b'{"metadata":{"uid":7,"labels":{"a":1,"b":"c"}},"spec":{"containers":'
             b'[{},7],"nodeSelector":[]},"status":[]}',
             names=b"[1]",
@@ -144,7 +146,7 @@ BAD_BODIES: Final = [
         id="every fault of a pod and of the names",
     ),
     pytest.param(
-        question(pod=b"{}", names=b'["n"]'),
+        verb_call(pod=b"{}", names=b'["n"]'),
         "Pod.metadata.name: wanted a name, got none; Pod.metadata.uid: wanted a UID,"
         " got none; Pod.spec.containers: wanted containers, got none",
         id="empty pod",
@@ -155,30 +157,30 @@ BAD_BODIES: Final = [
         id="two pods",
     ),
     pytest.param(
-        question(pod=asking(b'"1.2.3Gi"'), names=b'["n"]'),
+        verb_call(pod=asking(b'"1.2.3Gi"'), names=b'["n"]'),
         "Pod.spec.containers[0].resources.limits['nvidia.com/gpu']:"
         " quantity '1.2.3Gi': not a number with an optional suffix",
         id="quantity with two points",
     ),
     pytest.param(
-        question(pod=asking(b'"-1"'), names=b'["n"]'),
+        verb_call(pod=asking(b'"-1"'), names=b'["n"]'),
         "Pod.spec.containers[0].resources.limits['nvidia.com/gpu']:"
         " quantity '-1': negative",
         id="negative quantity",
     ),
     pytest.param(
-        question(pod=asking(b"true"), names=b'["n"]'),
+        verb_call(pod=asking(b"true"), names=b'["n"]'),
         "Pod.spec.containers[0].resources.limits['nvidia.com/gpu']:"
         " quantity 'True': neither text nor a number",
         id="truth for a quantity",
     ),
     pytest.param(
-        question(pod=b'{"a":' * 50_000 + b"1" + b"}" * 50_000, names=b"[]"),
+        verb_call(pod=b'{"a":' * 50_000 + b"1" + b"}" * 50_000, names=b"[]"),
         "body: maximum recursion depth exceeded",
         id="deep nesting of objects",
     ),
     pytest.param(
-        question(names=b"[" * 50_000 + b"]" * 50_000),
+        verb_call(names=b"[" * 50_000 + b"]" * 50_000),
         "body: maximum recursion depth exceeded",
         id="deep nesting of lists",
     ),
@@ -205,9 +207,9 @@ def test_a_refusal_is_short_whatever_it_complains_of() -> None:
     app = ExtenderApp()
     pod = asking(b'"1.1.1"').replace(b"gpu", b"g" * 100_000)
 
-    one_long = app.send(FILTER, question(pod=pod, names=b"[]"))
-    some = app.send(FILTER, question(names=b"[" + b"7," * 100 + b"7]"))
-    many = app.send(FILTER, question(names=b"[" + b"7," * 10_000 + b"7]"))
+    one_long = app.send(FILTER, verb_call(pod=pod, names=b"[]"))
+    some = app.send(FILTER, verb_call(names=b"[" + b"7," * 100 + b"7]"))
+    many = app.send(FILTER, verb_call(names=b"[" + b"7," * 10_000 + b"7]"))
 
     assert one_long.status_code == 400
     assert one_long.json["description"].startswith("Pod.spec.containers[0].resources")
@@ -232,7 +234,7 @@ def test_a_wrong_method_is_refused(
     "path", ["/", "/filter", "/scheduler", "/scheduler/filter/", "/scheduler/bind"]
 )
 def test_a_wrong_path_is_refused(captured_cluster: ServiceProcess, path: str) -> None:
-    answer = captured_cluster.request("POST", path, question(names=b'["h100-01"]'))
+    answer = captured_cluster.request("POST", path, verb_call(names=b'["h100-01"]'))
 
     assert answer.status == 404
 
@@ -271,7 +273,7 @@ def test_a_body_of_100_megabytes_is_refused_and_others_are_served(
     assert is_refused_or_cut(captured_cluster, line + head, HUGE_BODY_BYTES)
 
     assert captured_cluster.get("/readyz/extender").status == 200
-    answer = captured_cluster.request("POST", FILTER, question(names=b'["h100-01"]'))
+    answer = captured_cluster.request("POST", FILTER, verb_call(names=b'["h100-01"]'))
     assert answer.json()["NodeNames"] == ["h100-01"]
 
 
@@ -281,7 +283,7 @@ def test_a_connection_serves_on_after_a_refusal(
     connection = captured_cluster.connect()
 
     refused = exchange(connection, "POST", FILTER, b"not json")
-    served = exchange(connection, "POST", FILTER, question(names=b'["h100-01"]'))
+    served = exchange(connection, "POST", FILTER, verb_call(names=b'["h100-01"]'))
     connection.close()
 
     assert (refused.status, served.status) == (400, 200)
@@ -289,7 +291,7 @@ def test_a_connection_serves_on_after_a_refusal(
 
 def test_an_unsynced_cluster_is_an_error_and_not_a_verdict() -> None:
     app = ExtenderApp(is_synced=False)
-    body = question(names=b'["n"]')
+    body = verb_call(names=b'["n"]')
 
     answers = [app.send(path, body) for path in (FILTER, PRIORITIZE)]
 
@@ -307,7 +309,7 @@ def test_a_pod_without_gpu_passes_on_a_node_that_cannot_be_read() -> None:
 
     pod = json.dumps(make_pod()).encode()
 
-    answer = app.send(FILTER, question(pod=pod, nodes=b'{"items":[%b]}' % node))
+    answer = app.send(FILTER, verb_call(pod=pod, nodes=b'{"items":[%b]}' % node))
 
     assert answer.status_code == 200
     assert answer.content.startswith(b'{"Nodes":{"metadata":{},"items":[%b]}' % node)

@@ -99,13 +99,13 @@ def golden_cluster(
 def test_the_golden_table_holds_on_the_wire(
     golden_cluster: ServiceProcess, form: str, pod: dict[str, Any], column: str
 ) -> None:
-    question: dict[str, Any] = {"Pod": pod, "Nodes": None, "NodeNames": None}
+    verb_call: dict[str, Any] = {"Pod": pod, "Nodes": None, "NodeNames": None}
     if form == "names":
-        question["NodeNames"] = [row.name for row in TABLE]
+        verb_call["NodeNames"] = [row.name for row in TABLE]
     else:
-        question["Nodes"] = {"metadata": {}, "items": [build_node(r) for r in TABLE]}
+        verb_call["Nodes"] = {"metadata": {}, "items": [build_node(r) for r in TABLE]}
 
-    answer = golden_cluster.post("/scheduler/prioritize", question)
+    answer = golden_cluster.post("/scheduler/prioritize", verb_call)
 
     scores = ",".join(
         f'{{"Host":"{row.name}","Score":{getattr(row, column)}}}' for row in TABLE

@@ -21,29 +21,29 @@ def app() -> ExtenderApp:
 def test_a_pod_without_gpu_passes_everywhere(app: ExtenderApp) -> None:
     pod = make_pod(cpu="1")
 
-    assert app.ask(FILTER, pod, ["cpu", "ghost", "sick"]) == answer_of(
+    assert app.pod_request(FILTER, pod, ["cpu", "ghost", "sick"]) == answer_of(
         '"cpu","ghost","sick"', "", ""
     )
     assert (
-        app.ask(PRIORITIZE, pod, ["cpu", "ghost"])
+        app.pod_request(PRIORITIZE, pod, ["cpu", "ghost"])
         == b'[{"Host":"cpu","Score":0},{"Host":"ghost","Score":0}]'
     )
 
 
 def test_no_names_give_an_empty_answer(app: ExtenderApp) -> None:
-    assert app.ask(FILTER, make_pod(gpus=1), []) == answer_of("", "", "")
-    assert app.ask(PRIORITIZE, make_pod(gpus=1), []) == b"[]"
+    assert app.pod_request(FILTER, make_pod(gpus=1), []) == answer_of("", "", "")
+    assert app.pod_request(PRIORITIZE, make_pod(gpus=1), []) == b"[]"
 
 
 def test_a_name_asked_twice_is_answered_once(app: ExtenderApp) -> None:
     names = ["idle", "busy", "idle", "busy"]
 
-    assert app.ask(FILTER, make_pod(gpus=4), names) == answer_of(
+    assert app.pod_request(FILTER, make_pod(gpus=4), names) == answer_of(
         '"idle"', '"busy":"Insufficient GPUs"', ""
     )
     # idle: u 0 -> 95; busy: u 0.75 -> 135
     assert (
-        app.ask(PRIORITIZE, make_pod(gpus=1), names)
+        app.pod_request(PRIORITIZE, make_pod(gpus=1), names)
         == b'[{"Host":"idle","Score":0},{"Host":"busy","Score":10}]'
     )
 
@@ -52,7 +52,7 @@ def test_names_are_answered_as_they_were_asked() -> None:
     names = ['say "gpu"', "back\\slash", "größe", "节点", "\u2028", "tab\there", "🚀"]
     app = ExtenderApp(nodes=[make_node(name=name, gpus=1) for name in names[:4]])
 
-    got = json.loads(app.ask(FILTER, make_pod(gpus=1), names))
+    got = json.loads(app.pod_request(FILTER, make_pod(gpus=1), names))
 
     assert got["NodeNames"] == names[:4]
     assert list(got["FailedAndUnresolvableNodes"]) == names[4:]

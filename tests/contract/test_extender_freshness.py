@@ -10,10 +10,10 @@ import pytest
 from cluster.ledger.changes import NodeSeen
 from cluster.ledger.writer import SnapshotCell
 from extender.http import FilterResource, VerbParts
-from extender.tracking.count_mismatches import Disagreements
-from extender.verbs.fresh_snapshot import Freshness
-from extender.verbs.memo import Memo
-from scoring.candidates import Ask
+from extender.tracking.count_mismatches import CountMismatches
+from extender.verbs.fresh_snapshot import SnapshotWait
+from extender.verbs.memo import FilterMemo
+from scoring.candidates import PodRequest
 from scoring.snapshot import Snapshot
 from service.metrics import Metrics
 from service.runtime import build_verb_options
@@ -46,9 +46,9 @@ class LateCluster:
             self.cell,
             lambda: options,
             Metrics(),
-            Memo(self.cell),
-            Disagreements(lambda _reason: None),
-            freshness=Freshness(self, 0.02),
+            FilterMemo(self.cell),
+            CountMismatches(lambda _reason: None),
+            snapshot_wait=SnapshotWait(self, 0.02),
             listener=self,
         )
         app = falcon.App()
@@ -65,13 +65,15 @@ class LateCluster:
             self.cell.publish(self._ledger.build())
         return self.cell.current().generation > generation
 
-    def note(self, ask: Ask, generation: int, offered: int, *, is_empty: bool) -> None:
-        assert ask.uid == POD["metadata"]["uid"]
+    def note(
+        self, pod_request: PodRequest, generation: int, offered: int, *, is_empty: bool
+    ) -> None:
+        assert pod_request.uid == POD["metadata"]["uid"]
         self.told.append((generation, offered, is_empty))
 
-    def passing(self, question: dict[str, Any]) -> list[str]:
+    def passing(self, verb_call: dict[str, Any]) -> list[str]:
         """Return the nodes that pass."""
-        body = json.dumps(question).encode()
+        body = json.dumps(verb_call).encode()
         answer = self._client.simulate_post(FILTER, body=body).json
         names: list[str] = answer["NodeNames"] or [
             node["metadata"]["name"]
@@ -117,7 +119,7 @@ def test_a_call_waits_once_and_is_then_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "question",
+    "verb_call",
     [
         pytest.param(named("a"), id="a node passes"),
         pytest.param(named(), id="nothing is asked"),
@@ -131,10 +133,10 @@ def test_a_call_waits_once_and_is_then_refused() -> None:
         ),
     ],
 )
-def test_other_calls_do_not_wait(question: dict[str, Any]) -> None:
+def test_other_calls_do_not_wait(verb_call: dict[str, Any]) -> None:
     cluster = LateCluster(make_node(name="a", gpus=4), make_node(name="a", gpus=5))
 
-    cluster.passing(question)
+    cluster.passing(verb_call)
 
     assert cluster.waits == 0
 

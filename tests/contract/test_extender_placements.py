@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from extender.tracking.assumed_pods import Placements
+from extender.tracking.assumed_pods import AssumedPods
 from tests.builders import GPU, make_node, make_pod
 from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp
 
@@ -13,8 +13,8 @@ from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp
 class Link:
     """A link to an API server, as far as the verbs have one."""
 
-    placements: Placements = field(default_factory=Placements)
-    freshness: None = None
+    assumed_pods: AssumedPods = field(default_factory=AssumedPods)
+    snapshot_wait: None = None
     waker: None = None
 
     def relist(self, reason: str) -> None:
@@ -35,7 +35,7 @@ def app(link: Link) -> ExtenderApp:
 
 def under_way(app: ExtenderApp, link: Link) -> dict[str, int]:
     """Return how many GPUs are under way to each node."""
-    found = link.placements.under_way(app.cell.current())
+    found = link.assumed_pods.under_way(app.cell.current())
     return {
         name: sum(dict(request)[GPU] for request in requests)
         for name, requests in found.items()
@@ -45,7 +45,7 @@ def under_way(app: ExtenderApp, link: Link) -> dict[str, int]:
 def test_a_pod_that_is_left_one_node_is_under_way_to_it(
     app: ExtenderApp, link: Link
 ) -> None:
-    app.ask(FILTER, make_pod(gpus=2), ["a"])
+    app.pod_request(FILTER, make_pod(gpus=2), ["a"])
 
     assert under_way(app, link) == {"a": 2}
 
@@ -53,9 +53,9 @@ def test_a_pod_that_is_left_one_node_is_under_way_to_it(
 def test_a_pod_that_is_asked_about_again_is_under_way_no_more(
     app: ExtenderApp, link: Link
 ) -> None:
-    app.ask(FILTER, make_pod(gpus=2), ["a"])
+    app.pod_request(FILTER, make_pod(gpus=2), ["a"])
 
-    app.ask(FILTER, make_pod(gpus=2), ["a", "b"])
+    app.pod_request(FILTER, make_pod(gpus=2), ["a", "b"])
 
     assert under_way(app, link) == {}
 
@@ -63,9 +63,9 @@ def test_a_pod_that_is_asked_about_again_is_under_way_no_more(
 def test_a_pod_that_is_refused_now_is_under_way_no_more(
     app: ExtenderApp, link: Link
 ) -> None:
-    app.ask(FILTER, make_pod(gpus=2), ["a"])
+    app.pod_request(FILTER, make_pod(gpus=2), ["a"])
 
-    app.ask(FILTER, make_pod(gpus=2), ["gone"])
+    app.pod_request(FILTER, make_pod(gpus=2), ["gone"])
 
     assert under_way(app, link) == {}
 
@@ -73,6 +73,6 @@ def test_a_pod_that_is_refused_now_is_under_way_no_more(
 def test_a_pod_with_two_equal_best_nodes_is_under_way_to_none(
     app: ExtenderApp, link: Link
 ) -> None:
-    app.ask(PRIORITIZE, make_pod(gpus=2), ["a", "b"])
+    app.pod_request(PRIORITIZE, make_pod(gpus=2), ["a", "b"])
 
     assert under_way(app, link) == {}

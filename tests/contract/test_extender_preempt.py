@@ -27,12 +27,12 @@ NODES: Final = [
 ]
 
 
-def ask(
+def pod_request(
     app: ExtenderApp, pod: dict[str, Any], key: str, victims: dict[str, Any]
 ) -> bytes:
     """Return the answer to a call."""
-    question = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": None}
-    result = app.send(PREEMPT, json.dumps({**question, key: victims}).encode())
+    verb_call = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": None}
+    result = app.send(PREEMPT, json.dumps({**verb_call, key: victims}).encode())
     assert result.status_code == 200, result.text
     assert result.headers["content-type"] == "application/json"
     return result.content
@@ -49,7 +49,7 @@ def test_uids_and_whole_pods_are_answered_alike_with_uids(counts: str) -> None:
         one = {"Pods": [victim], "NumPDBViolations": 1}
         none = {"Pods": None, "NumPDBViolations": 0}
         victims = {"busy": one, "small": one, "ghost": one, "idle": none}
-        return ask(app, pod, key, victims)
+        return pod_request(app, pod, key, victims)
 
     expected = (
         b'{"NodeNameToMetaVictims":{"busy":{"Pods":[{"UID":"low"}],'
@@ -65,7 +65,7 @@ def test_a_whole_pod_that_we_have_not_seen_frees_nothing_of_what_we_count() -> N
 
     def kept(gpus: int) -> list[str]:
         victims = {"busy": {"Pods": [unseen], "NumPDBViolations": 0}}
-        answer = ask(app, make_pod(gpus=gpus), "NodeNameToVictims", victims)
+        answer = pod_request(app, make_pod(gpus=gpus), "NodeNameToVictims", victims)
         return list(json.loads(answer)["NodeNameToMetaVictims"])
 
     assert kept(2) == ["busy"]
@@ -76,7 +76,7 @@ def test_a_pod_without_gpu_gets_everything_back() -> None:
     app = ExtenderApp(nodes=NODES)
     victims = {"ghost": {"Pods": [{"UID": "x"}], "NumPDBViolations": 2}}
 
-    answer = ask(app, make_pod(cpu="1"), "NodeNameToMetaVictims", victims)
+    answer = pod_request(app, make_pod(cpu="1"), "NodeNameToMetaVictims", victims)
 
     assert json.loads(answer) == {"NodeNameToMetaVictims": victims}
 
@@ -89,13 +89,13 @@ def test_under_trust_every_captured_candidate_stays() -> None:
     app.cell.publish(ledger.build())
 
     for path in BODIES:
-        question = json.loads(path.read_bytes())
-        sent = question["NodeNameToMetaVictims"] or {
+        verb_call = json.loads(path.read_bytes())
+        sent = verb_call["NodeNameToMetaVictims"] or {
             name: {
                 "Pods": [{"UID": pod["metadata"]["uid"]} for pod in victims["Pods"]],
                 "NumPDBViolations": victims["NumPDBViolations"],
             }
-            for name, victims in question["NodeNameToVictims"].items()
+            for name, victims in verb_call["NodeNameToVictims"].items()
         }
 
         answer = app.send(PREEMPT, path.read_bytes()).json
@@ -157,7 +157,7 @@ def test_a_call_is_logged_at_debug_level_without_the_victims(
     app = ExtenderApp(nodes=NODES, pods=[LOW])
     victims: dict[str, Any] = {"busy": {"Pods": []}, "idle": {"Pods": []}}
 
-    ask(app, make_pod(uid="u", gpus=8), "NodeNameToMetaVictims", victims)
+    pod_request(app, make_pod(uid="u", gpus=8), "NodeNameToMetaVictims", victims)
 
     (record,) = caplog.records
     assert vars(record)["fields"] == {
@@ -173,7 +173,7 @@ def test_calls_are_counted() -> None:
     app = ExtenderApp(nodes=NODES, pods=[LOW])
     victims: dict[str, Any] = {"busy": {"Pods": []}, "idle": {"Pods": []}}
 
-    ask(app, make_pod(gpus=8), "NodeNameToMetaVictims", victims)
+    pod_request(app, make_pod(gpus=8), "NodeNameToMetaVictims", victims)
     app.send(PREEMPT, b"")
 
     def value(name: str, **labels: str) -> float | None:

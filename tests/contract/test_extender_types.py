@@ -33,7 +33,7 @@ def answer(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the nodes that pass, and why the others do not."""
     app = ExtenderApp(nodes=NODES, settings=settings)
-    found = json.loads(app.ask(FILTER, pod, NAMES))
+    found = json.loads(app.pod_request(FILTER, pod, NAMES))
     assert not found["FailedNodes"]
     return found["NodeNames"], found["FailedAndUnresolvableNodes"]
 
@@ -42,7 +42,7 @@ def priorities(
     pod: Tree, names: list[str], *, nodes: Any = NODES, **settings: Any
 ) -> list[int]:
     app = ExtenderApp(nodes=nodes[0], pods=nodes[1], settings={"scoring": settings})
-    found = json.loads(app.ask(PRIORITIZE, pod, names))
+    found = json.loads(app.pod_request(PRIORITIZE, pod, names))
     return [item["Score"] for item in found]
 
 
@@ -116,9 +116,9 @@ def test_annotations_that_cannot_be_read_are_refused_by_name_and_value(
 ) -> None:
     app = ExtenderApp(nodes=NODES)
     pod = asking({TYPE: "H100,,", MEMORY: "much"})
-    question = {"Pod": pod, "Nodes": None, "NodeNames": NAMES}
+    verb_call = {"Pod": pod, "Nodes": None, "NodeNames": NAMES}
 
-    result = app.send(verb, json.dumps(question).encode())
+    result = app.send(verb, json.dumps(verb_call).encode())
 
     assert result.status_code == 400
     assert f"Pod.metadata.annotations['{TYPE}']: wanted names" in result.text
@@ -192,7 +192,7 @@ def test_a_pod_beside_one_that_wants_to_be_alone_waits_for_it() -> None:
     )
     app = ExtenderApp(nodes=NODES, pods=[lone])
 
-    found = json.loads(app.ask(FILTER, asking(), ["h100", "a100"]))
+    found = json.loads(app.pod_request(FILTER, asking(), ["h100", "a100"]))
 
     assert found["NodeNames"] == ["a100"]
     assert found["FailedAndUnresolvableNodes"] == {"h100": "Insufficient GPUs"}

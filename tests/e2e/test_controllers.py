@@ -37,7 +37,7 @@ def product(control_plane: ControlPlane) -> Iterator[Product]:
 
 @pytest.fixture
 def cluster(product: Product) -> Product:
-    """Everything that runs in a cluster, and nodes with one slice and eight cards."""
+    """Everything that runs in a cluster, and nodes with one slice and eight GPUs."""
     client = product.client
     client.create(make_node("sliced", resources={MIG_2G: 1}))
     client.create(make_node("whole", gpus=8))

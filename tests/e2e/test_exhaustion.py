@@ -14,7 +14,7 @@ MIG_2G: Final = "nvidia.com/mig-2g.20gb"
 RECORD: Final = "gpu-webhook.k8s.io/fallback"
 NEXT_SECONDS: Final = 2.0
 PODS: Final = 10
-CARDS: Final = 8
+GPUS: Final = 8
 
 
 def refused(pods: tuple[JsonObject, ...]) -> list[str]:
@@ -40,14 +40,14 @@ def test_ten_pods_on_eight_gpus_fall_back_fill_the_nodes_and_follow_one_another(
     )
     wait_for(
         lambda: (
-            len(nodes_of_pods(client)) == CARDS
-            and len(refused(client.list("Pod"))) == PODS - CARDS
+            len(nodes_of_pods(client)) == GPUS
+            and len(refused(client.list("Pod"))) == PODS - GPUS
         ),
         timeout_seconds=30,
         what="8 pods bound and 2 refused",
     )
     stays_true(
-        lambda: len(nodes_of_pods(client)) == CARDS,
+        lambda: len(nodes_of_pods(client)) == GPUS,
         for_seconds=1,
         what="no more pods bound than there are GPUs",
     )
@@ -61,7 +61,7 @@ def test_ten_pods_on_eight_gpus_fall_back_fill_the_nodes_and_follow_one_another(
         (container,) = pod["spec"]["containers"]
         assert container["resources"] == {"requests": {GPU: "1"}, "limits": {GPU: "1"}}
     assert Counter(bound.values()) == {"node-0": 4, "node-1": 4}
-    assert len(messages) == PODS - CARDS
+    assert len(messages) == PODS - GPUS
     assert all(f"Insufficient {GPU}" in message for message in messages)
 
     began = time.monotonic()

@@ -73,7 +73,7 @@ class Falling:
 ONE_2G: Final = ({MIG_2G: "1"},)
 SLICES: Final = make_node("a", resources={MIG_1G: 28})
 CORDONED: Final = make_node("a", resources={MIG_1G: 28}, unschedulable=True)
-CARDS: Final = make_node("b", gpus=4)
+GPUS: Final = make_node("b", gpus=4)
 
 FALLING: Final = [
     pytest.param(
@@ -88,7 +88,7 @@ FALLING: Final = [
     ),
     pytest.param(
         Falling(
-            [CARDS],
+            [GPUS],
             ONE_2G,
             [{GPU: "1"}],
             {RECORD: "2g.20gb->gpu", MARK: GPU},
@@ -120,7 +120,7 @@ FALLING: Final = [
     ),
     pytest.param(
         Falling(
-            [CORDONED, CARDS],
+            [CORDONED, GPUS],
             ONE_2G,
             [{GPU: "1"}],
             {RECORD: "2g.20gb->gpu", MARK: GPU},
@@ -156,7 +156,7 @@ FALLING: Final = [
     ),
     pytest.param(
         Falling(
-            [CARDS],
+            [GPUS],
             ONE_2G,
             [{GPU: "1", "cpu": "4", "memory": "8Gi"}],
             {

@@ -15,7 +15,7 @@ from tests.e2e.harness.product import Product
 from tests.e2e.harness.proxy import TcpProxy
 from tests.e2e.harness.replicas import start_second
 from tests.e2e.harness.slices import count_places, count_takers
-from tests.e2e.harness.storms import BY_NOBODY, LARGE, POOL, WHOLE_CARDS
+from tests.e2e.harness.storms import BY_NOBODY, LARGE, POOL, WHOLE_GPUS
 from tests.e2e.harness.waiting import wait_for
 
 REPLICAS: Final = 2
@@ -46,10 +46,10 @@ def balancer(fresh_product: Product) -> Iterator[TcpProxy]:
 
 
 def make_pool(client: ApiClient, product: Product, pool: str, slices: int) -> None:
-    """Create a node with some slices, and cards enough, and wait until it is seen."""
+    """Create a node with some slices, and GPUs enough, and wait until it is seen."""
     resources = {LARGE: slices}
     labels = {POOL: pool}
-    client.create(make_node(pool, gpus=WHOLE_CARDS, resources=resources, labels=labels))
+    client.create(make_node(pool, gpus=WHOLE_GPUS, resources=resources, labels=labels))
     wait_for(
         lambda: pool in product.amounts(),
         timeout_seconds=SEEN_SECONDS,
@@ -71,8 +71,8 @@ def asking(pool: str, *, scheduler: str | None = BY_NOBODY) -> JsonObject:
 def promised(client: ApiClient, pool: str) -> tuple[int, int]:
     """Return how many pods of a pool keep a slice, and how many slices there are."""
     places = count_places(client.list("Node"), POOL, {pool: 1})
-    takers = count_takers(client.list("Pod"), POOL)
-    return takers[pool, LARGE], places[pool, LARGE]
+    feasible_nodes = count_takers(client.list("Pod"), POOL)
+    return feasible_nodes[pool, LARGE], places[pool, LARGE]
 
 
 def test_two_replicas_promise_no_slice_more_than_twice(

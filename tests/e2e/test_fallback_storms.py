@@ -137,10 +137,10 @@ def play_storms(client: ApiClient, product: Product, numbers: range) -> None:
                 list(threads.map(partial(play, client), storms))
             wait_until_settled(client, product, storms)
             places += count_of_places(client, storms)
-            takers = count_takers(client.list("Pod"), POOL)
-            check_what_is_free(client, storms, places, takers)
-            check_calm_storms(storms, places, takers)
-            for (_, resource), count in takers.items():
+            feasible_nodes = count_takers(client.list("Pod"), POOL)
+            check_what_is_free(client, storms, places, feasible_nodes)
+            check_calm_storms(storms, places, feasible_nodes)
+            for (_, resource), count in feasible_nodes.items():
                 taken[resource] += count
             clear(client)
         history.catch_up()
@@ -191,7 +191,10 @@ def count_of_places(client: ApiClient, storms: Sequence[Storm]) -> PodCounts:
 
 
 def check_what_is_free(
-    client: ApiClient, storms: Sequence[Storm], places: PodCounts, takers: PodCounts
+    client: ApiClient,
+    storms: Sequence[Storm],
+    places: PodCounts,
+    feasible_nodes: PodCounts,
 ) -> None:
     """Check that the webhook would give what is free, and nothing else."""
 
@@ -202,7 +205,8 @@ def check_what_is_free(
     for storm in storms:
         pool = {POOL: storm.pool}
         free = {
-            name: places[storm.pool, name] - takers[storm.pool, name] for name in TIERS
+            name: places[storm.pool, name] - feasible_nodes[storm.pool, name]
+            for name in TIERS
         }
         for asked in SLICES:
             wanted = next(name for name in TIERS[TIERS.index(asked) :] if free[name])
@@ -215,7 +219,7 @@ def check_what_is_free(
 
 
 def check_calm_storms(
-    storms: Sequence[Storm], places: PodCounts, takers: PodCounts
+    storms: Sequence[Storm], places: PodCounts, feasible_nodes: PodCounts
 ) -> None:
     """Check that where all pods stayed, as many as could have got a slice."""
     for storm in storms:
@@ -224,7 +228,7 @@ def check_calm_storms(
             large = min(asking[LARGE], places[storm.pool, LARGE])
             rest = asking[SMALL] + asking[LARGE] - large
             small = min(rest, places[storm.pool, SMALL])
-            found = {name: takers[storm.pool, name] for name in TIERS}
+            found = {name: feasible_nodes[storm.pool, name] for name in TIERS}
             assert found == {LARGE: large, SMALL: small, GPU: rest - small}, storm.pool
 
 

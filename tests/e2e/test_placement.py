@@ -216,7 +216,7 @@ def test_mig_pods_are_scored_by_their_own_resource(
     client = control_plane.client
     client.create_many(make_nodes(states, MIG_1G, gpus=8))
     client.create_many(make_occupants(states, MIG_1G))
-    # By whole cards, node a would be at its target.
+    # By whole GPUs, node a would be at its target.
     client.create(make_pod("cards", gpus=5, node_name="a"))
     client.create(make_node("cards-only", gpus=8))
     product.start_all()

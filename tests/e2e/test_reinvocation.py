@@ -133,14 +133,14 @@ def wait_for_calm(product: Product) -> None:
 
 SLICE: Final = make_pod(container("a", both({MIG_2G: "1"})))
 LARGE: Final = make_pod(container("a", both({MIG_3G: "2"})))
-CARD: Final = make_pod(container("a", gpus(1)))
+GPU_POD: Final = make_pod(container("a", gpus(1)))
 CHANGES: Final = [
-    pytest.param(CARD, asks({GPU: "1"}), id="adds a container with a GPU"),
-    pytest.param(CARD, asks({"cpu": "1"}), id="adds a container without GPU"),
-    pytest.param(CARD, asks({GPU: "2"}, "a"), id="changes the number of GPUs"),
-    pytest.param(CARD, has_init(), id="adds an init container"),
-    pytest.param(CARD, has_init(restartPolicy="Always"), id="adds a sidecar"),
-    pytest.param(CARD, asks({MIG_3G: "1"}, "a"), id="a slice for a card"),
+    pytest.param(GPU_POD, asks({GPU: "1"}), id="adds a container with a GPU"),
+    pytest.param(GPU_POD, asks({"cpu": "1"}), id="adds a container without GPU"),
+    pytest.param(GPU_POD, asks({GPU: "2"}, "a"), id="changes the number of GPUs"),
+    pytest.param(GPU_POD, has_init(), id="adds an init container"),
+    pytest.param(GPU_POD, has_init(restartPolicy="Always"), id="adds a sidecar"),
+    pytest.param(GPU_POD, asks({MIG_3G: "1"}, "a"), id="a slice for a card"),
     pytest.param(SLICE, asks({MIG_3G: "1"}, "a"), id="another slice, which is free"),
     pytest.param(SLICE, asks({MIG_3G: "2"}, "a"), id="another slice, which falls"),
     pytest.param(SLICE, asks({MIG_2G: "2"}, "a"), id="more slices than there are"),

@@ -1,4 +1,4 @@
-"""kube-scheduler alone, no extender, finds the cards that a pod asks of the webhook."""
+"""kube-scheduler alone, no extender, finds the GPUs that a pod asks of the webhook."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def alone(product: Product) -> Product:
 
 
 def labels_of(number: int) -> Mapping[str, str]:
-    """Return what cards the node with this number has: every 50th is an H100."""
+    """Return what GPUs the node with this number has: every 50th is an H100."""
     if number % 50:
         return OTHERS[number % 2]
     return H100 if number % 100 else H100_BY_CLOUD
@@ -176,7 +176,7 @@ def test_a_pods_own_affinity_and_its_type_both_hold(alone: Product) -> None:
     assert NOT_MATCHED in wait_until_refused(client, "astray")["message"]
 
 
-def test_a_pod_that_fell_onto_a_whole_card_takes_none_that_is_too_small(
+def test_a_pod_that_fell_onto_a_whole_gpu_takes_none_that_is_too_small(
     alone: Product,
 ) -> None:
     put_nodes(alone, large=OTHERS[0], small=OTHERS[1])

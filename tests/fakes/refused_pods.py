@@ -5,18 +5,18 @@ from typing import Any, Final, TypeAlias
 
 from cluster.decode.records import RecordBuilder
 from cluster.ledger.changes import (
-    CardsChanged,
     DeviceClassesListed,
+    GpuModelsChanged,
     NodeGone,
     NodeSeen,
     PodGone,
     PodSeen,
 )
 from cluster.ledger.ledger import Ledger
-from extender.verbs.call import VerbOptions, ask_of_record
+from extender.verbs.call import VerbOptions, pod_request_of_record
 from extender.wakeup.queue import WakeUps
-from scoring.candidates import Ask
-from scoring.gpu.node_gpus import CardRules
+from scoring.candidates import PodRequest
+from scoring.gpu.node_gpus import GpuLabelRules
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
 from tests.builders import (
@@ -117,30 +117,30 @@ class RefusedPods:
         """Answer a pod's call with a node."""
         self._answer(tree or make_pod(gpus=1), None, 1, is_empty=False)
 
-    def ask_of(self, tree: Tree, nominated_node: str = "") -> Ask:
+    def ask_of(self, tree: Tree, nominated_node: str = "") -> PodRequest:
         """Return what a pod asks."""
         record = make_pod_record(tree, builder=self._builder)
-        ask = ask_of_record(record, self.options)
-        return replace(ask, nominated_node=nominated_node)
+        pod_request = pod_request_of_record(record, self.options)
+        return replace(pod_request, nominated_node=nominated_node)
 
     def use_settings(self, **settings: Any) -> None:
         """Put other settings in the place of the present ones, as a reload does."""
         self.options = build_verb_options(make_settings(settings))
 
-    def use_cards(self, rules: CardRules) -> None:
-        """Tell cards by other rules, as a reload does."""
-        self._builder.cards.use(rules)
+    def use_gpus(self, rules: GpuLabelRules) -> None:
+        """Tell GPUs by other rules, as a reload does."""
+        self._builder.gpus.use(rules)
         demands = self._builder.demands
-        self._ledger.apply(CardsChanged(self._builder.cards.read, demands.reread))
+        self._ledger.apply(GpuModelsChanged(self._builder.gpus.read, demands.reread))
         self.publish()
 
     def _answer(
         self, tree: Tree, generation: int | None, offered: int, *, is_empty: bool
     ) -> None:
-        ask = self.ask_of(tree)
+        pod_request = self.ask_of(tree)
         if generation is None:
             generation = self.snapshot.generation
-        self.wake_ups.note(ask, generation, offered, is_empty=is_empty)
+        self.wake_ups.note(pod_request, generation, offered, is_empty=is_empty)
 
     def wait(self, seconds: float) -> list[str]:
         """Let time pass, and return the names of the pods that were woken in it."""

@@ -52,8 +52,10 @@ class Scene:
         pace = Pace(monotonic=lambda: self.pods.now, rng=random.Random(1))  # noqa: S311
         self.waker = Waker(parts, pace)
         for pod in pods:
-            ask = self.pods.ask_of(pod)
-            self.waker.note(ask, self.pods.snapshot.generation, 1, is_empty=True)
+            pod_request = self.pods.ask_of(pod)
+            self.waker.note(
+                pod_request, self.pods.snapshot.generation, 1, is_empty=True
+            )
         self.pods.put(make_node(gpus=4))
         if is_synced:
             cell.publish(self.pods.snapshot)

@@ -37,8 +37,10 @@ def captured(verb: str) -> list[bytes]:
 
 def _own_pods() -> Iterator[dict[str, Any]]:
     """Yield pods such as the captures have not."""
-    for number, demand in enumerate(DEMANDS, 1):
-        yield make_pod(name=f"demanding-{number}", gpus=number, annotations=demand)
+    for number, gpu_requirements in enumerate(DEMANDS, 1):
+        yield make_pod(
+            name=f"demanding-{number}", gpus=number, annotations=gpu_requirements
+        )
     yield make_pod(name="sliced", requests={"nvidia.com/mig-2g.10gb": "1"})
     yield make_pod(name="plain", cpu="1")
     yield make_pod(

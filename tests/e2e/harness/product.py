@@ -193,11 +193,11 @@ class Product:
         answer: JsonObject = json.loads(body)
         return answer
 
-    def post(self, path: str, question: JsonObject) -> tuple[int, Any]:
+    def post(self, path: str, verb_call: JsonObject) -> tuple[int, Any]:
         """Ask a verb; return status and decoded answer, None without one."""
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=10)
         try:
-            connection.request("POST", path, json.dumps(question))
+            connection.request("POST", path, json.dumps(verb_call))
             answer = connection.getresponse()
             body = answer.read()
         finally:

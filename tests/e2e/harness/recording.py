@@ -34,9 +34,9 @@ class RecordingServer:
 
             def do_POST(self) -> None:
                 length = int(self.headers["Content-Length"])
-                question = json.loads(self.rfile.read(length))
-                recorder.calls.append((self.path, question))
-                body = json.dumps(answer(self.path, question)).encode()
+                verb_call = json.loads(self.rfile.read(length))
+                recorder.calls.append((self.path, verb_call))
+                body = json.dumps(answer(self.path, verb_call)).encode()
                 self.send_response(recorder.status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
@@ -76,8 +76,8 @@ class RecordingServer:
     def asked(self, path: str) -> list[JsonObject]:
         """Return the bodies of the calls of one path, whatever their query."""
         return [
-            question
-            for called, question in self.calls
+            verb_call
+            for called, verb_call in self.calls
             if called.partition("?")[0] == path
         ]
 
@@ -85,8 +85,8 @@ class RecordingServer:
 def prefer(node: str) -> Answer:
     """Answer as an extender that passes every node and gives one the top score."""
 
-    def answer(path: str, question: JsonObject) -> Any:
-        names = question["NodeNames"]
+    def answer(path: str, verb_call: JsonObject) -> Any:
+        names = verb_call["NodeNames"]
         if path.endswith("/prioritize"):
             return [
                 {"Host": name, "Score": MAX_EXTENDER_PRIORITY * (name == node)}

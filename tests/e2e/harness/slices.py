@@ -45,6 +45,6 @@ def count_takers(pods: Iterable[JsonObject], label: str) -> PodCounts:
     )
 
 
-def find_excess(places: PodCounts, takers: PodCounts) -> PodCounts:
+def find_excess(places: PodCounts, feasible_nodes: PodCounts) -> PodCounts:
     """Return how many more pods ask for a resource than there are places."""
-    return takers - places
+    return feasible_nodes - places

@@ -15,14 +15,14 @@ from tests.e2e.harness.denials import DENIED, FULL_NAMESPACE
 
 LARGE: Final = "nvidia.com/mig-2g.20gb"
 SMALL: Final = "nvidia.com/mig-1g.10gb"
-# What may stand in for what; whole cards there are always enough.
+# What may stand in for what; whole GPUs there are always enough.
 TIERS: Final = (LARGE, SMALL, GPU)
 SLICES: Final = (LARGE, SMALL)
 
 POOL: Final = "pool"
 BY_NOBODY: Final = "nobody"
 PODS_OF_A_STORM: Final = 20
-WHOLE_CARDS: Final = 64
+WHOLE_GPUS: Final = 64
 MOST_SLICES: Final = 5
 OWNERS: Final = ("", "", "replica-set-1", "replica-set-2")
 PREFIXES: Final = ("infer-", "train-")
@@ -106,7 +106,7 @@ def draw_storm(seed: int, number: int) -> Storm:
     nodes = [
         make_node(
             f"{pool}-{index}",
-            gpus=WHOLE_CARDS,
+            gpus=WHOLE_GPUS,
             labels={POOL: pool},
             resources={name: draw.randint(0, MOST_SLICES) for name in SLICES},
         )

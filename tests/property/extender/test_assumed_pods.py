@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cluster.ledger.changes import Change, PodGone, PodSeen
 from cluster.ledger.ledger import Ledger
-from extender.tracking.assumed_pods import MAX_SECONDS, Placements
+from extender.tracking.assumed_pods import MAX_SECONDS, AssumedPods
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
 from tests.builders import GPU, make_ledger, make_node, make_pod, make_pod_record
@@ -78,25 +78,26 @@ class Reference:
         return {name: nodes.count(name) for name in set(nodes)}
 
 
-def count(placements: Placements, snapshot: Snapshot) -> dict[str, int]:
+def count(assumed_pods: AssumedPods, snapshot: Snapshot) -> dict[str, int]:
     return {
-        name: len(requests) for name, requests in placements.under_way(snapshot).items()
+        name: len(requests)
+        for name, requests in assumed_pods.under_way(snapshot).items()
     }
 
 
 @given(st.lists(steps, max_size=40))
 def test_who_is_under_way_follows_calls_and_events(steps: list[Step]) -> None:
     now = 0.0
-    placements = Placements(clock=lambda: now)
+    assumed_pods = AssumedPods(clock=lambda: now)
     reference = Reference()
     ledger: Ledger = make_ledger(nodes=[make_node(name=name, gpus=8) for name in NODES])
 
     for kind, value in [*steps, ("look", None)]:
         if kind == "place":
-            placements.note(value[0], value[1], ONE)
+            assumed_pods.note(value[0], value[1], ONE)
             reference.placed[value[0]] = (value[1], now)
         elif kind == "ask":
-            placements.forget(value)
+            assumed_pods.forget(value)
             reference.placed.pop(value, None)
         elif kind == "event":
             ledger.apply(value)
@@ -104,4 +105,4 @@ def test_who_is_under_way_follows_calls_and_events(steps: list[Step]) -> None:
         elif kind == "wait":
             now += value
         else:
-            assert count(placements, ledger.build()) == reference.look(now)
+            assert count(assumed_pods, ledger.build()) == reference.look(now)

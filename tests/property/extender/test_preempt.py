@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
-from extender.verbs.call import pose
+from extender.verbs.call import look_up
 from extender.verbs.preempt import preempt_nodes
 from extender.verbs.verbs import filter_nodes
 from extender.wire.filter import ExtenderArgs
@@ -89,7 +89,7 @@ def passes_without(case: Case, node: str) -> bool:
     ]
     snapshot = make_snapshot(nodes=case.nodes, pods=staying)
     args = ExtenderArgs(read(case.asking), (node,))
-    result = filter_nodes(pose(args, snapshot, OPTIONS), OPTIONS)
+    result = filter_nodes(look_up(args, snapshot, OPTIONS), OPTIONS)
     return bool(result.feasible.all())
 
 

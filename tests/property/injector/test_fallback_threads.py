@@ -9,16 +9,16 @@ import pytest
 from tests.builders import Tree, make_node
 from tests.fakes.admissions import MIG_1G, Admissions
 
-CARDS = [make_node(name="a", gpus=4), make_node(name="b", gpus=4)]
+GPUS = [make_node(name="a", gpus=4), make_node(name="b", gpus=4)]
 SLICE = make_node(name="c", resources={MIG_1G: "1"})
 
 
 @pytest.mark.parametrize(
     ("nodes", "pods", "records"),
     [
-        pytest.param(CARDS, 10, {"2g.20gb->gpu": 10}, id="ten pods on eight cards"),
+        pytest.param(GPUS, 10, {"2g.20gb->gpu": 10}, id="ten pods on eight cards"),
         pytest.param(
-            [*CARDS, SLICE],
+            [*GPUS, SLICE],
             9,
             {"2g.20gb->1g.10gb": 1, "2g.20gb->gpu": 8},
             id="one of nine takes the slice",

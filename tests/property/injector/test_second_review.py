@@ -8,9 +8,9 @@ import jsonpatch
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from injector.admission import AdmissionOptions
-from injector.affinity.step import AffinityStep, KnownCards
+from injector.affinity.step import AffinityStep, KnownGpus
 from injector.fallback.annotations import FallbackAnnotations
 from injector.fallback.chains import Chains
 from injector.fallback.fallback import Fallback, FallbackOptions
@@ -22,8 +22,8 @@ from injector.rules.conflicts import RuleContext
 from injector.rules.file import RulesError, parse_rules
 from injector.steps import SchedulerStep, TolerationStep
 from scoring.gpu.models import default_table
-from scoring.gpu.node_gpus import CardRules
-from scoring.gpu.requirements import DemandAnnotations
+from scoring.gpu.node_gpus import GpuLabelRules
+from scoring.gpu.requirements import GpuAnnotations
 from scoring.resources import ResourceScope
 from tests.builders import make_node
 from tests.fakes.admissions import Admissions
@@ -49,7 +49,7 @@ SCOPE: Final = ResourceScope(
     ("nvidia.com/", "amd.com/"),
 )
 NAMES: Final = FallbackAnnotations()
-DEMANDS: Final = DemandAnnotations()
+DEMANDS: Final = GpuAnnotations()
 CONTEXT: Final = RuleContext(
     decisions=frozenset({NAMES.mark, NAMES.record, NAMES.opt_out, *DEMANDS.names}),
     falling=frozenset(CHAIN[:-1]),
@@ -143,8 +143,11 @@ def build_webhook(text: str, existing: ExistingMode) -> MutateResource:
             make_node(name="s", resources={CHAIN[1]: "2"}),
         ]
     ).cell
-    demands, known = DemandReader(DEMANDS), KnownCards(cell, CardRules(default_table()))
-    options = FallbackOptions(Chains((CHAIN,)), demands=demands, known_cards=known)
+    demands, known = (
+        GpuRequirementsReader(DEMANDS),
+        KnownGpus(cell, GpuLabelRules(default_table())),
+    )
+    options = FallbackOptions(Chains((CHAIN,)), demands=demands, known_gpus=known)
     return MutateResource(
         Injector(lambda: accepted, InjectorOptions(existing=existing)),
         Fallback(Holds(cell), options),

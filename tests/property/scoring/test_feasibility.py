@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scoring.candidates import Ask, primary_resource
+from scoring.candidates import PodRequest, primary_resource
 from scoring.feasibility import Verdict, counted_as_full, judge, shown_verdict
 from tests.builders import (
     GPU,
@@ -32,7 +32,7 @@ class Case:
     nodes: list[Tree]
     pods: list[Tree]
     claimed: frozenset[str]
-    ask: Ask
+    pod_request: PodRequest
     names: list[str]
     is_enforcing: bool
 
@@ -66,7 +66,7 @@ def cases(draw: st.DrawFn) -> Case:
     request = tuple(
         sorted((name, amount) for name, amount in draw(AMOUNTS).items() if amount)
     )
-    ask = Ask(
+    pod_request = PodRequest(
         uid=draw(st.sampled_from(("", "p0", "p1", "other"))),
         request=request,
         primary=primary_resource(request, SCOPE),
@@ -77,7 +77,7 @@ def cases(draw: st.DrawFn) -> Case:
         nodes=[draw(nodes(name)) for name in present],
         pods=pods,
         claimed=draw(st.frozensets(st.sampled_from(RESOURCES), max_size=1)),
-        ask=ask,
+        pod_request=pod_request,
         names=draw(st.lists(st.sampled_from((*NAMES, "ghost")), unique=True)),
         is_enforcing=draw(st.booleans()),
     )
@@ -95,7 +95,7 @@ def held(case: Case, node_name: str, resource: str) -> int:
         for pod in case.pods
         if pod["spec"].get("nodeName") == node_name
         and pod["status"]["phase"] not in ("Succeeded", "Failed")
-        and pod["metadata"]["uid"] != (case.ask.uid or None)
+        and pod["metadata"]["uid"] != (case.pod_request.uid or None)
     )
 
 
@@ -114,7 +114,7 @@ class Offer:
 def offers(case: Case, node: Tree) -> list[Offer]:
     status: Any = node["status"]
     found = []
-    for resource, asked in case.ask.request:
+    for resource, asked in case.pod_request.request:
         allocatable = int(status["allocatable"].get(resource, 0))
         has_device = allocatable > 0 or int(status["capacity"].get(resource, 0)) > 0
         is_claimed = not has_device and resource in case.claimed
@@ -135,7 +135,7 @@ def offers(case: Case, node: Tree) -> list[Offer]:
 def plain_verdict(case: Case, name: str) -> tuple[Verdict, bool]:
     """Return the verdict on one candidate, and whether our count disagrees."""
     node = next((tree for tree in case.nodes if tree["metadata"]["name"] == name), None)
-    if not case.ask.request:
+    if not case.pod_request.request:
         return Verdict.FEASIBLE, False
     if node is None:
         return Verdict.UNKNOWN_NODE, False
@@ -143,9 +143,10 @@ def plain_verdict(case: Case, name: str) -> tuple[Verdict, bool]:
     having = offers(case, node)
     counted = [offer for offer in having if not offer.is_claimed]
     lacking = [offer.resource for offer in having if not offer.is_offered]
-    asked_type = case.ask.accelerator
+    asked_type = case.pod_request.accelerator
     is_short = (
-        any(offer.is_short for offer in having) and name != case.ask.nominated_node
+        any(offer.is_short for offer in having)
+        and name != case.pod_request.nominated_node
     )
     table = {
         Verdict.NO_GPU: GPU in lacking,
@@ -167,13 +168,13 @@ def test_verdicts_are_those_of_one_node_after_the_other(case: Case) -> None:
     snapshot = make_snapshot(
         nodes=case.nodes, pods=case.pods, device_class_resources=case.claimed
     )
-    candidates = take_candidates(snapshot, case.names, case.ask)
+    candidates = take_candidates(snapshot, case.names, case.pod_request)
 
-    feasibility = judge(candidates, case.ask, is_enforcing=case.is_enforcing)
+    feasibility = judge(candidates, case.pod_request, is_enforcing=case.is_enforcing)
 
     plain = [plain_verdict(case, name) for name in case.names]
     assert feasibility.verdicts.tolist() == [verdict for verdict, _ in plain]
-    assert feasibility.disagreements == sum(disagrees for _, disagrees in plain)
+    assert feasibility.count_mismatches == sum(disagrees for _, disagrees in plain)
     assert feasibility.feasible.tolist() == [
         verdict is Verdict.FEASIBLE for verdict, _ in plain
     ]
@@ -189,10 +190,10 @@ def test_a_node_that_is_short_is_counted_as_full_and_no_other(case: Case) -> Non
     snapshot = make_snapshot(
         nodes=case.nodes, pods=case.pods, device_class_resources=case.claimed
     )
-    candidates = take_candidates(snapshot, case.names, case.ask)
+    candidates = take_candidates(snapshot, case.names, case.pod_request)
     before = candidates.requested.tolist()
 
-    full = counted_as_full(candidates, case.ask)
+    full = counted_as_full(candidates, case.pod_request)
 
     assert candidates.requested.tolist() == before
     for position, name in enumerate(case.names):

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scoring.candidates import Ask, LabelKeys
+from scoring.candidates import LabelKeys, PodRequest
 from scoring.normalization import Scale, normalize
 from scoring.profiles import classic, score_terms
 from scoring.terms import ScoreOptions
@@ -131,7 +131,7 @@ def test_the_classic_score_is_that_of_its_page(
         if host.is_known:
             nodes.append(make_node(name=name, gpus=host.gpus, labels=labels))
         pods.append(make_pod(name=name, gpus=host.used, node_name=name))
-    ask = Ask("", ((GPU, count),), GPU, asked, "")
+    pod_request = PodRequest("", ((GPU, count),), GPU, asked, "")
     of_term = {
         "utilization": weights.utilization,
         "typeMatch": weights.type_match,
@@ -139,9 +139,9 @@ def test_the_classic_score_is_that_of_its_page(
     }
 
     candidates = take_candidates(
-        make_snapshot(nodes=nodes, pods=pods), names, ask, LabelKeys()
+        make_snapshot(nodes=nodes, pods=pods), names, pod_request, LabelKeys()
     )
-    totals = classic(score_terms(candidates, ask, OPTIONS, of_term), of_term)
+    totals = classic(score_terms(candidates, pod_request, OPTIONS, of_term), of_term)
     scale = Scale("minMax", max_score, 50, 150)
     order = np.arange(len(names), dtype=np.int64)
     wire = normalize(totals, candidates.known, scale, None, order)

@@ -117,7 +117,7 @@ class History:
             if end > now - QUICK.switch_delay_seconds and bundle
         ]
         for replica in self.replicas:
-            if not replica.obstacles():
+            if not replica.not_ready_reasons():
                 leaf = replica._leaf
                 assert leaf is not None
                 assert leaf.issuer in self.objects.bundle
@@ -164,7 +164,7 @@ def test_whatever_happened_both_are_ready_again_with_the_same_leaf(
     contents = history.objects.contents
     assert contents is not None
     assert contents.leaf is not None
-    assert [replica.obstacles() for replica in history.replicas] == [[], []]
+    assert [replica.not_ready_reasons() for replica in history.replicas] == [[], []]
     assert [replica._leaf for replica in history.replicas] == [contents.leaf] * 2
     assert set(history.objects.bundle) == set(contents.bundle)
     assert len(contents.authorities) <= 3

@@ -105,7 +105,7 @@ def test_gpu_pods_tolerate_the_taint_of_their_resource() -> None:
     assert answered.pod["spec"]["tolerations"] == [*others, exists(GPU)]
 
 
-def test_slices_tolerate_the_taint_of_whole_cards_too() -> None:
+def test_slices_tolerate_the_taint_of_whole_gpus_too() -> None:
     answered = tolerating().send(make_pod(container("a", both({MIG: "1"}))))
 
     assert answered.pod["spec"]["tolerations"] == [exists(GPU), exists(MIG)]

@@ -111,7 +111,7 @@ def test_a_pod_that_asks_no_slice_any_more_is_as_if_it_had_asked_none() -> None:
     assert admissions.holds.count() == 0
 
 
-def test_a_pod_that_fell_to_cards_stays_decided() -> None:
+def test_a_pod_that_fell_to_gpus_stays_decided() -> None:
     admissions = Admissions(nodes=[make_node(name="a", gpus=1)])
     pod, _, _ = admissions.review()
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from scoring.candidates import Ask, LabelKeys, primary_resource
+from scoring.candidates import LabelKeys, PodRequest, primary_resource
 from scoring.resources import Request
 from scoring.snapshot import find_columns, has_repeats
 from tests.builders import (
@@ -22,8 +22,8 @@ def asking(
     uid: str = "",
     nominated_node: str = "",
     accelerator: str | None = None,
-) -> Ask:
-    return Ask(
+) -> PodRequest:
+    return PodRequest(
         uid=uid,
         request=request,
         primary=primary_resource(request, SCOPE),

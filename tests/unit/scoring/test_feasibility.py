@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from scoring.candidates import Ask, Candidates
+from scoring.candidates import Candidates, PodRequest
 from scoring.feasibility import (
     REASONS,
     Verdict,
@@ -29,13 +29,13 @@ def asking(
     accelerator: str | None = None,
     nominated_node: str = "",
     uid: str = "",
-) -> Ask:
+) -> PodRequest:
     primary = request[0][0] if request else ""
-    return Ask(uid, request, primary, accelerator, nominated_node)
+    return PodRequest(uid, request, primary, accelerator, nominated_node)
 
 
 def taken(
-    ask: Ask,
+    pod_request: PodRequest,
     node: Tree,
     *,
     pods: list[Tree] | None = None,
@@ -44,14 +44,20 @@ def taken(
     snapshot = make_snapshot(
         nodes=[node], pods=pods or [], device_class_resources=device_class_resources
     )
-    return take_candidates(snapshot, [node["metadata"]["name"]], ask)
+    return take_candidates(snapshot, [node["metadata"]["name"]], pod_request)
 
 
 def verdict_on(
-    ask: Ask, node: Tree, *, pods: list[Tree] | None = None, is_enforcing: bool = True
+    pod_request: PodRequest,
+    node: Tree,
+    *,
+    pods: list[Tree] | None = None,
+    is_enforcing: bool = True,
 ) -> Verdict:
-    candidates = taken(ask, node, pods=pods)
-    return Verdict(int(judge(candidates, ask, is_enforcing=is_enforcing).verdicts[0]))
+    candidates = taken(pod_request, node, pods=pods)
+    return Verdict(
+        int(judge(candidates, pod_request, is_enforcing=is_enforcing).verdicts[0])
+    )
 
 
 def holding(gpus: int, **more: str) -> Tree:
@@ -59,7 +65,7 @@ def holding(gpus: int, **more: str) -> Tree:
 
 
 @pytest.mark.parametrize(
-    ("ask", "node", "verdict"),
+    ("pod_request", "node", "verdict"),
     [
         pytest.param(
             asking((GPU, 2)), make_node(gpus=2), Verdict.FEASIBLE, id="just enough"
@@ -165,12 +171,14 @@ def holding(gpus: int, **more: str) -> Tree:
         ),
     ],
 )
-def test_verdict_on_an_empty_node(ask: Ask, node: Tree, verdict: Verdict) -> None:
-    assert verdict_on(ask, node) is verdict
+def test_verdict_on_an_empty_node(
+    pod_request: PodRequest, node: Tree, verdict: Verdict
+) -> None:
+    assert verdict_on(pod_request, node) is verdict
 
 
 @pytest.mark.parametrize(
-    ("ask", "node", "verdict"),
+    ("pod_request", "node", "verdict"),
     [
         pytest.param(
             asking((GPU, 9), accelerator="x"),
@@ -205,9 +213,9 @@ def test_verdict_on_an_empty_node(ask: Ask, node: Tree, verdict: Verdict) -> Non
     ],
 )
 def test_the_first_check_that_fails_gives_the_reason(
-    ask: Ask, node: Tree, verdict: Verdict
+    pod_request: PodRequest, node: Tree, verdict: Verdict
 ) -> None:
-    assert verdict_on(ask, node, pods=[holding(1)]) is verdict
+    assert verdict_on(pod_request, node, pods=[holding(1)]) is verdict
 
 
 def test_finished_pods_free_their_gpus_at_the_change_of_phase() -> None:
@@ -266,7 +274,7 @@ def test_three_init_containers_in_turn_fit_on_one_free_gpu() -> None:
     assert free is Verdict.FEASIBLE
 
 
-def test_free_is_counted_from_the_healthy_cards() -> None:
+def test_free_is_counted_from_the_healthy_gpus() -> None:
     node = make_node(gpus=6, capacity={GPU: "8"})
 
     verdicts = [
@@ -311,7 +319,7 @@ def test_pods_of_any_origin_count() -> None:
     assert verdicts == [Verdict.FEASIBLE, Verdict.INSUFFICIENT]
 
 
-def test_replicas_of_shared_cards_are_counted_as_slots() -> None:
+def test_replicas_of_shared_gpus_are_counted_as_slots() -> None:
     node = make_node(
         gpus=16,
         labels={
@@ -344,23 +352,23 @@ def test_what_the_asking_pod_itself_holds_does_not_count_against_it() -> None:
 
 
 def test_trusted_counts_let_a_full_node_pass_and_report_it() -> None:
-    ask = asking((GPU, 1))
-    candidates = taken(ask, make_node(gpus=8), pods=[holding(8)])
+    pod_request = asking((GPU, 1))
+    candidates = taken(pod_request, make_node(gpus=8), pods=[holding(8)])
 
-    trusting = judge(candidates, ask, is_enforcing=False)
-    enforcing = judge(candidates, ask, is_enforcing=True)
+    trusting = judge(candidates, pod_request, is_enforcing=False)
+    enforcing = judge(candidates, pod_request, is_enforcing=True)
 
     assert trusting.feasible.tolist() == [True]
-    assert trusting.disagreements == 1
+    assert trusting.count_mismatches == 1
     assert enforcing.feasible.tolist() == [False]
-    assert enforcing.disagreements == 0
+    assert enforcing.count_mismatches == 0
 
 
 def test_a_node_refused_for_another_reason_is_no_disagreement() -> None:
-    ask = asking((GPU, 1), accelerator="x")
-    candidates = taken(ask, make_node(gpus=8), pods=[holding(8)])
+    pod_request = asking((GPU, 1), accelerator="x")
+    candidates = taken(pod_request, make_node(gpus=8), pods=[holding(8)])
 
-    assert judge(candidates, ask, is_enforcing=False).disagreements == 0
+    assert judge(candidates, pod_request, is_enforcing=False).count_mismatches == 0
 
 
 @pytest.mark.parametrize(
@@ -382,9 +390,9 @@ def test_a_node_refused_for_another_reason_is_no_disagreement() -> None:
 def test_the_nominated_node_is_exempt_from_the_count_alone(
     node: Tree, accelerator: str | None, verdict: Verdict
 ) -> None:
-    ask = asking((GPU, 2), accelerator=accelerator, nominated_node="node-1")
+    pod_request = asking((GPU, 2), accelerator=accelerator, nominated_node="node-1")
 
-    assert verdict_on(ask, node, pods=[holding(8)]) is verdict
+    assert verdict_on(pod_request, node, pods=[holding(8)]) is verdict
 
 
 @pytest.mark.parametrize(
@@ -398,31 +406,35 @@ def test_the_nominated_node_is_exempt_from_the_count_alone(
     ],
 )
 def test_a_gpu_behind_a_device_class(node: Tree, verdict: Verdict) -> None:
-    ask = asking((GPU, 4))
-    candidates = taken(ask, node, device_class_resources=(GPU,))
+    pod_request = asking((GPU, 4))
+    candidates = taken(pod_request, node, device_class_resources=(GPU,))
 
-    assert judge(candidates, ask, is_enforcing=True).verdicts.tolist() == [verdict]
+    assert judge(candidates, pod_request, is_enforcing=True).verdicts.tolist() == [
+        verdict
+    ]
 
 
 def test_unknown_nodes_are_refused_unless_nothing_is_asked() -> None:
     snapshot = make_snapshot(nodes=[make_node(gpus=8)])
-    for ask, verdict in (
+    for pod_request, verdict in (
         (asking((GPU, 1)), Verdict.UNKNOWN_NODE),
         (asking(), Verdict.FEASIBLE),
     ):
-        candidates = take_candidates(snapshot, ["ghost"], ask)
+        candidates = take_candidates(snapshot, ["ghost"], pod_request)
 
-        assert judge(candidates, ask, is_enforcing=True).verdicts.tolist() == [verdict]
+        assert judge(candidates, pod_request, is_enforcing=True).verdicts.tolist() == [
+            verdict
+        ]
 
 
 def test_in_an_empty_cluster_every_node_is_unknown() -> None:
-    ask = asking((GPU, 1))
-    candidates = take_candidates(make_snapshot(), ["a", "b"], ask)
+    pod_request = asking((GPU, 1))
+    candidates = take_candidates(make_snapshot(), ["a", "b"], pod_request)
 
-    feasibility = judge(candidates, ask, is_enforcing=False)
+    feasibility = judge(candidates, pod_request, is_enforcing=False)
 
     assert feasibility.verdicts.tolist() == [Verdict.UNKNOWN_NODE] * 2
-    assert feasibility.disagreements == 0
+    assert feasibility.count_mismatches == 0
 
 
 def test_amounts_at_the_cap_do_not_overflow() -> None:
@@ -438,12 +450,14 @@ def test_amounts_at_the_cap_do_not_overflow() -> None:
 
 
 def test_short_nodes_are_scored_as_full() -> None:
-    ask = asking((GPU, 4), (MIG, 1))
-    candidates = taken(ask, make_node(gpus=8, resources={MIG: "7"}), pods=[holding(6)])
+    pod_request = asking((GPU, 4), (MIG, 1))
+    candidates = taken(
+        pod_request, make_node(gpus=8, resources={MIG: "7"}), pods=[holding(6)]
+    )
 
-    full = counted_as_full(candidates, ask)
+    full = counted_as_full(candidates, pod_request)
 
-    assert short_of(candidates, ask).tolist() == [[True], [False]]
+    assert short_of(candidates, pod_request).tolist() == [[True], [False]]
     assert full.requested.tolist() == [[8], [0]]
     assert candidates.requested.tolist() == [[6], [0]]
 
@@ -478,9 +492,9 @@ def test_every_refusal_has_a_constant_text_and_only_the_count_can_be_helped() ->
 
 
 def test_a_pod_that_asks_nothing_is_nowhere_short() -> None:
-    ask = asking()
+    pod_request = asking()
     snapshot = make_snapshot(nodes=[make_node(name="a"), make_node(name="b")])
-    candidates = take_candidates(snapshot, ["a", "b"], ask)
+    candidates = take_candidates(snapshot, ["a", "b"], pod_request)
 
-    assert short_of(candidates, ask).shape == (0, 2)
-    assert counted_as_full(candidates, ask).requested.shape == (0, 2)
+    assert short_of(candidates, pod_request).shape == (0, 2)
+    assert counted_as_full(candidates, pod_request).requested.shape == (0, 2)

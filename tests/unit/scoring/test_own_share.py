@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cluster.decode.objects import Pod
-from extender.verbs.call import read_ask
+from extender.verbs.call import read_pod_request
 from service.runtime import build_verb_options
 from tests.builders import Tree, make_node, make_pod, make_snapshot, take_candidates
 from tests.extender_app import make_settings
@@ -13,9 +13,9 @@ from tests.extender_app import make_settings
 def requested(asking: Tree, holding: Tree) -> int:
     """Return how many GPUs count as taken for the asking pod."""
     options = build_verb_options(make_settings())
-    ask = read_ask(msgspec.convert(asking, Pod), options)
+    pod_request = read_pod_request(msgspec.convert(asking, Pod), options)
     snapshot = make_snapshot(nodes=[make_node(name="a", gpus=8)], pods=[holding])
-    candidates = take_candidates(snapshot, ["a"], ask, options.label_keys)
+    candidates = take_candidates(snapshot, ["a"], pod_request, options.label_keys)
     return int(candidates.requested[0, 0])
 
 

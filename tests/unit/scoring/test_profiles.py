@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from scoring.candidates import Ask, Candidates
+from scoring.candidates import Candidates, PodRequest
 from scoring.normalization import Scale, normalize
 from scoring.profiles import PROFILES, TERMS, classic, score_terms
 from scoring.snapshot import Int64Array
@@ -61,12 +61,12 @@ TABLE = {
 }
 # fmt: on
 ASKS = {
-    "typed": Ask("", ((GPU, 2),), GPU, V100, ""),
-    "untyped": Ask("", ((GPU, 1),), GPU, None, ""),
+    "typed": PodRequest("", ((GPU, 2),), GPU, V100, ""),
+    "untyped": PodRequest("", ((GPU, 1),), GPU, None, ""),
 }
 
 
-def table_candidates(ask: Ask) -> Candidates:
+def table_candidates(pod_request: PodRequest) -> Candidates:
     nodes, pods = [], []
     for name, row in TABLE.items():
         labels = {"accelerator": row.accelerator} if row.accelerator else {}
@@ -75,7 +75,7 @@ def table_candidates(ask: Ask) -> Candidates:
         nodes.append(make_node(name=name, gpus=row.gpus, labels=labels))
         pods.append(make_pod(name=f"on-{name}", gpus=row.used, node_name=name))
     snapshot = make_snapshot(nodes=nodes, pods=pods)
-    return take_candidates(snapshot, list(TABLE), ask)
+    return take_candidates(snapshot, list(TABLE), pod_request)
 
 
 def expected(kind: str, position: int) -> list[int]:
@@ -83,8 +83,11 @@ def expected(kind: str, position: int) -> list[int]:
 
 
 def totals_of(kind: str) -> Int64Array:
-    ask = ASKS[kind]
-    return classic(score_terms(table_candidates(ask), ask, OPTIONS, WEIGHTS), WEIGHTS)
+    pod_request = ASKS[kind]
+    return classic(
+        score_terms(table_candidates(pod_request), pod_request, OPTIONS, WEIGHTS),
+        WEIGHTS,
+    )
 
 
 @pytest.mark.parametrize("kind", list(ASKS))
@@ -92,9 +95,9 @@ def totals_of(kind: str) -> Int64Array:
     ("position", "term"), [(0, "utilization"), (1, "typeMatch"), (2, "topology")]
 )
 def test_each_term_of_the_table(kind: str, position: int, term: str) -> None:
-    ask = ASKS[kind]
+    pod_request = ASKS[kind]
 
-    scores = TERMS[term](table_candidates(ask), ask, OPTIONS)
+    scores = TERMS[term](table_candidates(pod_request), pod_request, OPTIONS)
 
     assert np.trunc(scores).tolist() == expected(kind, position)
 
@@ -148,16 +151,18 @@ def test_normalised_scores_of_the_table(
     ],
 )
 def test_weights_are_hundredths(weights: dict[str, int], total: int) -> None:
-    ask = ASKS["typed"]
-    terms = score_terms(table_candidates(ask), ask, OPTIONS, weights)
+    pod_request = ASKS["typed"]
+    terms = score_terms(table_candidates(pod_request), pod_request, OPTIONS, weights)
 
     assert classic(terms, weights).tolist()[2] == total
 
 
 def test_terms_without_weight_are_not_computed() -> None:
-    ask = ASKS["typed"]
+    pod_request = ASKS["typed"]
 
-    terms = score_terms(table_candidates(ask), ask, OPTIONS, {"topology": 5})
+    terms = score_terms(
+        table_candidates(pod_request), pod_request, OPTIONS, {"topology": 5}
+    )
 
     assert list(terms) == ["topology"]
 

@@ -12,7 +12,7 @@ from scoring.quantity import (
     scale_of,
     shorten,
 )
-from scoring.resources import MAX_REMEMBERED, Remembered, is_whole_card
+from scoring.resources import MAX_REMEMBERED, Remembered, is_whole_gpu
 from tests.builders import SCOPE
 
 
@@ -261,10 +261,10 @@ def test_the_scope_says_which_resources_are_looked_at(
     assert SCOPE.is_tracked(resource) is is_tracked
 
 
-def test_slices_and_shares_are_no_whole_cards() -> None:
+def test_slices_and_shares_are_no_whole_gpus() -> None:
     names = ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared", "cpu"]
 
-    assert [is_whole_card(name) for name in names] == [True, True, False, False]
+    assert [is_whole_gpu(name) for name in names] == [True, True, False, False]
 
 
 def test_remembered_names_have_an_end() -> None:

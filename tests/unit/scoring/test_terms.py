@@ -4,7 +4,7 @@ from types import MappingProxyType
 import pytest
 
 from scoring import terms as strategies
-from scoring.candidates import Ask, Candidates
+from scoring.candidates import Candidates, PodRequest
 from scoring.snapshot import Float64Array
 from scoring.terms import ScoreOptions, labelled_topology, type_match
 from tests.builders import (
@@ -23,17 +23,19 @@ OPTIONS = ScoreOptions(
 )
 
 
-def asking(gpus: int, *, accelerator: str | None = None) -> Ask:
-    return Ask("", ((GPU, gpus),), GPU, accelerator, "")
+def asking(gpus: int, *, accelerator: str | None = None) -> PodRequest:
+    return PodRequest("", ((GPU, gpus),), GPU, accelerator, "")
 
 
-def taken(ask: Ask, node: Tree, *, used: int = 0, claims: str = "") -> Candidates:
+def taken(
+    pod_request: PodRequest, node: Tree, *, used: int = 0, claims: str = ""
+) -> Candidates:
     snapshot = make_snapshot(
         nodes=[node],
         pods=[make_pod(gpus=used, node_name="node-1")] if used else [],
         device_class_resources=[claims] if claims else [],
     )
-    return take_candidates(snapshot, ["node-1"], ask)
+    return take_candidates(snapshot, ["node-1"], pod_request)
 
 
 def only(scores: Float64Array) -> float:
@@ -44,9 +46,9 @@ def only(scores: Float64Array) -> float:
 
 
 def utilization(used: int, gpus: int, options: ScoreOptions = OPTIONS) -> float:
-    ask = asking(1)
-    candidates = taken(ask, make_node(gpus=gpus), used=used)
-    return only(strategies.utilization(candidates, ask, options))
+    pod_request = asking(1)
+    candidates = taken(pod_request, make_node(gpus=gpus), used=used)
+    return only(strategies.utilization(candidates, pod_request, options))
 
 
 @pytest.mark.parametrize(
@@ -91,24 +93,26 @@ def test_the_bounds_can_be_set(
 
 
 def test_utilization_is_that_before_placement() -> None:
-    ask = asking(8)
-    candidates = taken(ask, make_node(gpus=8), used=6)
+    pod_request = asking(8)
+    candidates = taken(pod_request, make_node(gpus=8), used=6)
 
-    assert only(strategies.utilization(candidates, ask, OPTIONS)) == utilization(6, 8)
+    assert only(
+        strategies.utilization(candidates, pod_request, OPTIONS)
+    ) == utilization(6, 8)
 
 
 def test_a_pod_without_managed_resources_has_no_utilization() -> None:
-    ask = Ask("", (), "", None, "")
-    candidates = taken(ask, make_node(gpus=8))
+    pod_request = PodRequest("", (), "", None, "")
+    candidates = taken(pod_request, make_node(gpus=8))
 
-    assert only(strategies.utilization(candidates, ask, OPTIONS)) == 0.0
+    assert only(strategies.utilization(candidates, pod_request, OPTIONS)) == 0.0
 
 
 def test_gpus_behind_a_device_class_score_neutrally() -> None:
-    ask = asking(1)
-    candidates = taken(ask, make_node(), claims=GPU)
+    pod_request = asking(1)
+    candidates = taken(pod_request, make_node(), claims=GPU)
 
-    assert only(strategies.utilization(candidates, ask, OPTIONS)) == 50.0
+    assert only(strategies.utilization(candidates, pod_request, OPTIONS)) == 50.0
 
 
 @pytest.mark.parametrize(
@@ -130,11 +134,11 @@ def test_gpus_behind_a_device_class_score_neutrally() -> None:
 def test_types_match_exactly_or_by_the_table(
     asked: str | None, label: str | None, score: float
 ) -> None:
-    ask = asking(1, accelerator=asked)
+    pod_request = asking(1, accelerator=asked)
     labels = {} if label is None else {"accelerator": label}
-    candidates = taken(ask, make_node(gpus=8, labels=labels))
+    candidates = taken(pod_request, make_node(gpus=8, labels=labels))
 
-    assert only(type_match(candidates, ask, OPTIONS)) == score
+    assert only(type_match(candidates, pod_request, OPTIONS)) == score
 
 
 @pytest.mark.parametrize(
@@ -149,11 +153,11 @@ def test_types_match_exactly_or_by_the_table(
     ],
 )
 def test_several_gpus_want_nvlink(gpus: int, link: str | None, score: float) -> None:
-    ask = asking(gpus)
+    pod_request = asking(gpus)
     labels = {} if link is None else {"gpu-interconnect": link}
-    candidates = taken(ask, make_node(gpus=8, labels=labels))
+    candidates = taken(pod_request, make_node(gpus=8, labels=labels))
 
-    assert only(labelled_topology(candidates, ask, OPTIONS)) == score
+    assert only(labelled_topology(candidates, pod_request, OPTIONS)) == score
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Verdicts and scores of pods that want something of the cards themselves."""
+"""Verdicts and scores of pods that want something of the GPUs themselves."""
 
 from dataclasses import replace
 from types import MappingProxyType
@@ -9,10 +9,10 @@ import pytest
 
 from cluster.ledger.changes import NodesListed, PodGone, PodSeen, PodsListed
 from cluster.ledger.ledger import Ledger
-from scoring.candidates import Ask, Candidates
+from scoring.candidates import Candidates, PodRequest
 from scoring.feasibility import Verdict, judge
 from scoring.gpu.models import GIB, default_table
-from scoring.gpu.requirements import NO_DEMAND, UNREADABLE, Demand
+from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, UNREADABLE, GpuRequirements
 from scoring.snapshot import Snapshot
 from scoring.terms import (
     ScoreOptions,
@@ -50,14 +50,16 @@ OPTIONS: Final = ScoreOptions(
 
 
 def asking(
-    demand: Demand = NO_DEMAND,
+    gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS,
     *request: tuple[str, int],
     uid: str = "",
     accelerator: str | None = None,
     nominated_node: str = "",
-) -> Ask:
+) -> PodRequest:
     request = request or ((GPU, 1),)
-    return Ask(uid, request, request[0][0], accelerator, nominated_node, demand)
+    return PodRequest(
+        uid, request, request[0][0], accelerator, nominated_node, gpu_requirements
+    )
 
 
 def node_of(name: str, product: str = "", **labels: str) -> Tree:
@@ -65,14 +67,16 @@ def node_of(name: str, product: str = "", **labels: str) -> Tree:
     return make_node(name=name, gpus=8, labels={**stated, **labels})
 
 
-def taken(ask: Ask, snapshot: Snapshot) -> Candidates:
-    return take_candidates(snapshot, snapshot.nodes.names, ask)
+def taken(pod_request: PodRequest, snapshot: Snapshot) -> Candidates:
+    return take_candidates(snapshot, snapshot.nodes.names, pod_request)
 
 
 def verdicts_of(
-    ask: Ask, snapshot: Snapshot, *, is_enforcing: bool = False
+    pod_request: PodRequest, snapshot: Snapshot, *, is_enforcing: bool = False
 ) -> dict[str, Verdict]:
-    verdicts = judge(taken(ask, snapshot), ask, is_enforcing=is_enforcing).verdicts
+    verdicts = judge(
+        taken(pod_request, snapshot), pod_request, is_enforcing=is_enforcing
+    ).verdicts
     return dict(zip(snapshot.nodes.names, map(Verdict, verdicts.tolist()), strict=True))
 
 
@@ -96,36 +100,42 @@ FITS, WRONG, OPEN, LITTLE = (
 
 
 @pytest.mark.parametrize(
-    ("demand", "verdicts"),
+    ("gpu_requirements", "verdicts"),
     [
-        pytest.param(NO_DEMAND, [FITS] * 5, id="nothing"),
-        pytest.param(Demand(preferred=("H100",)), [FITS] * 5, id="a preference"),
-        pytest.param(Demand(linked="preferred"), [FITS] * 5, id="links, rather"),
+        pytest.param(NO_GPU_REQUIREMENTS, [FITS] * 5, id="nothing"),
         pytest.param(
-            Demand(types=("H100", "A100-80GB")),
+            GpuRequirements(preferred=("H100",)), [FITS] * 5, id="a preference"
+        ),
+        pytest.param(
+            GpuRequirements(linked="preferred"), [FITS] * 5, id="links, rather"
+        ),
+        pytest.param(
+            GpuRequirements(types=("H100", "A100-80GB")),
             [FITS, FITS, WRONG, WRONG, OPEN],
             id="a list",
         ),
         pytest.param(
-            Demand(excluded=("H100",)), [WRONG, FITS, FITS, WRONG, OPEN], id="exclusion"
+            GpuRequirements(excluded=("H100",)),
+            [WRONG, FITS, FITS, WRONG, OPEN],
+            id="exclusion",
         ),
         pytest.param(
-            Demand(min_memory=41 * GIB),
+            GpuRequirements(min_memory=41 * GIB),
             [FITS, FITS, LITTLE, WRONG, OPEN],
             id="memory",
         ),
         pytest.param(
-            Demand(min_memory=4 * GIB, is_sharing_allowed=True),
+            GpuRequirements(min_memory=4 * GIB, is_sharing_allowed=True),
             [FITS, FITS, FITS, FITS, OPEN],
             id="memory, of a share if need be",
         ),
         pytest.param(UNREADABLE, [WRONG] * 5, id="nobody knows"),
     ],
 )
-def test_nodes_are_judged_by_their_cards(
-    demand: Demand, verdicts: list[Verdict]
+def test_nodes_are_judged_by_their_gpus(
+    gpu_requirements: GpuRequirements, verdicts: list[Verdict]
 ) -> None:
-    assert list(verdicts_of(asking(demand), MIXED).values()) == verdicts
+    assert list(verdicts_of(asking(gpu_requirements), MIXED).values()) == verdicts
 
 
 def test_type_and_memory_come_after_the_total_and_before_the_free_count() -> None:
@@ -140,9 +150,9 @@ def test_type_and_memory_come_after_the_total_and_before_the_free_count() -> Non
             for name in ("wrong", "full")
         ],
     )
-    ask = asking(Demand(types=("H100",)), (GPU, 2))
+    pod_request = asking(GpuRequirements(types=("H100",)), (GPU, 2))
 
-    assert verdicts_of(ask, snapshot, is_enforcing=True) == {
+    assert verdicts_of(pod_request, snapshot, is_enforcing=True) == {
         "few": Verdict.TOO_FEW,
         "wrong": WRONG,
         "full": Verdict.INSUFFICIENT,
@@ -151,12 +161,14 @@ def test_type_and_memory_come_after_the_total_and_before_the_free_count() -> Non
 
 def test_the_accelerator_selector_holds_beside_a_list() -> None:
     snapshot = make_snapshot(nodes=[node_of("a", A100_80, accelerator="nvidia-a100")])
-    demand = Demand(types=("A100",))
+    gpu_requirements = GpuRequirements(types=("A100",))
 
-    assert verdicts_of(asking(demand, accelerator="nvidia-a100"), snapshot) == {
-        "a": FITS
+    assert verdicts_of(
+        asking(gpu_requirements, accelerator="nvidia-a100"), snapshot
+    ) == {"a": FITS}
+    assert verdicts_of(asking(gpu_requirements, accelerator="other"), snapshot) == {
+        "a": WRONG
     }
-    assert verdicts_of(asking(demand, accelerator="other"), snapshot) == {"a": WRONG}
 
 
 @pytest.mark.parametrize(
@@ -175,16 +187,18 @@ def test_a_node_in_flux_is_not_ready_whatever_its_type(labels: dict[str, str]) -
     )
 
     for type_ in ("H100", "A100"):
-        ask = asking(Demand(types=(type_,)))
-        assert verdicts_of(ask, snapshot) == {"a": Verdict.NOT_READY}
+        pod_request = asking(GpuRequirements(types=(type_,)))
+        assert verdicts_of(pod_request, snapshot) == {"a": Verdict.NOT_READY}
 
 
 def test_unknown_nodes_have_no_type() -> None:
-    ask = asking(Demand(types=("H100",), is_exclusive=True))
+    pod_request = asking(GpuRequirements(types=("H100",), is_exclusive=True))
     for snapshot in (MIXED, make_snapshot()):
-        candidates = take_candidates(snapshot, ["ghost"], ask)
+        candidates = take_candidates(snapshot, ["ghost"], pod_request)
 
-        (verdict,) = judge(candidates, ask, is_enforcing=False).verdicts.tolist()
+        (verdict,) = judge(
+            candidates, pod_request, is_enforcing=False
+        ).verdicts.tolist()
 
         assert verdict == Verdict.UNKNOWN_NODE
 
@@ -201,7 +215,7 @@ def test_a_pod_that_wants_to_be_alone_needs_a_node_without_gpu_pods() -> None:
         ],
     )
 
-    assert verdicts_of(asking(Demand(is_exclusive=True)), snapshot) == {
+    assert verdicts_of(asking(GpuRequirements(is_exclusive=True)), snapshot) == {
         "empty": FITS,
         "used": Verdict.NOT_ALONE,
         "cpu-only": FITS,
@@ -215,28 +229,30 @@ def test_nobody_joins_a_pod_that_wants_to_be_alone() -> None:
     assert verdicts_of(asking(), snapshot) == {"a": Verdict.NOT_ALONE, "b": FITS}
 
 
-@pytest.mark.parametrize("demand", [NO_DEMAND, Demand(is_exclusive=True)])
-def test_a_pod_is_no_company_for_itself(demand: Demand) -> None:
+@pytest.mark.parametrize(
+    "gpu_requirements", [NO_GPU_REQUIREMENTS, GpuRequirements(is_exclusive=True)]
+)
+def test_a_pod_is_no_company_for_itself(gpu_requirements: GpuRequirements) -> None:
     lone = make_pod(name="l", uid="lone", gpus=1, node_name="a", annotations=EXCLUSIVE)
     snapshot = make_snapshot(nodes=[node_of("a")], pods=[lone])
 
-    assert verdicts_of(asking(demand, uid="lone"), snapshot) == {"a": FITS}
+    assert verdicts_of(asking(gpu_requirements, uid="lone"), snapshot) == {"a": FITS}
 
 
 def test_the_nominated_node_is_not_exempt_from_company() -> None:
     snapshot = make_snapshot(
         nodes=[node_of("a")], pods=[make_pod(gpus=1, node_name="a")]
     )
-    ask = asking(Demand(is_exclusive=True), nominated_node="a")
+    pod_request = asking(GpuRequirements(is_exclusive=True), nominated_node="a")
 
-    assert verdicts_of(ask, snapshot) == {"a": Verdict.INSUFFICIENT}
+    assert verdicts_of(pod_request, snapshot) == {"a": Verdict.INSUFFICIENT}
 
 
 # --- the ledger --------------------------------------------------------------
 
 
-def tenants_of(snapshot: Snapshot) -> tuple[list[int], list[int]]:
-    return snapshot.cards.tenants.tolist(), snapshot.cards.exclusive.tolist()
+def gpu_pods_of(snapshot: Snapshot) -> tuple[list[int], list[int]]:
+    return snapshot.gpus.gpu_pods.tolist(), snapshot.gpus.exclusive.tolist()
 
 
 def test_tenants_come_and_go() -> None:
@@ -245,14 +261,14 @@ def test_tenants_come_and_go() -> None:
         make_pod(uid="lone", gpus=1, node_name="a", annotations=EXCLUSIVE)
     )
     plain = make_pod_record(make_pod(uid="plain", gpus=1, node_name="a"))
-    assert tenants_of(ledger.build()) == ([0, 0], [0, 0])
+    assert gpu_pods_of(ledger.build()) == ([0, 0], [0, 0])
     ledger.apply(PodSeen(lone))
     ledger.apply(PodSeen(plain))
-    assert tenants_of(ledger.build()) == ([2, 0], [1, 0])
+    assert gpu_pods_of(ledger.build()) == ([2, 0], [1, 0])
     ledger.apply(PodGone("lone"))
-    assert tenants_of(ledger.build()) == ([1, 0], [0, 0])
+    assert gpu_pods_of(ledger.build()) == ([1, 0], [0, 0])
     ledger.apply(PodGone("plain"))
-    assert tenants_of(ledger.build()) == ([0, 0], [0, 0])
+    assert gpu_pods_of(ledger.build()) == ([0, 0], [0, 0])
 
 
 def test_a_node_that_was_not_seen_yet_has_its_tenants() -> None:
@@ -260,22 +276,22 @@ def test_a_node_that_was_not_seen_yet_has_its_tenants() -> None:
     ledger.apply(PodsListed((make_pod_record(make_pod(gpus=1, node_name="late")),)))
     ledger.apply(NodesListed((make_node_record(node_of("late")),)))
 
-    assert tenants_of(ledger.build()) == ([1], [0])
+    assert gpu_pods_of(ledger.build()) == ([1], [0])
 
 
-def test_a_corrected_label_changes_the_cards() -> None:
+def test_a_corrected_label_changes_the_gpus() -> None:
     ledger = make_ledger(nodes=[node_of("a", A100_40), node_of("b", A100_40)])
-    ask = asking(Demand(types=("H100",)))
+    pod_request = asking(GpuRequirements(types=("H100",)))
     before = ledger.build()
-    assert verdicts_of(ask, before) == {"a": WRONG, "b": WRONG}
+    assert verdicts_of(pod_request, before) == {"a": WRONG, "b": WRONG}
 
     ledger.apply(NodesListed(tuple(map(make_node_record, [
         node_of("a", H100), node_of("b", A100_40)]))))  # fmt: skip
     after = ledger.build()
 
-    assert verdicts_of(ask, after) == {"a": FITS, "b": WRONG}
+    assert verdicts_of(pod_request, after) == {"a": FITS, "b": WRONG}
     assert after.changed_since(before.generation).tolist() == [0]
-    assert len(before.cards.kinds) == 1
+    assert len(before.gpus.kinds) == 1
 
 
 def test_a_mixed_node_is_noticed_by_its_capacity() -> None:
@@ -283,15 +299,15 @@ def test_a_mixed_node_is_noticed_by_its_capacity() -> None:
     node = make_node(name="a", gpus=8, labels=labels)
     record = make_node_record(node, builder=BUILDER)
 
-    assert record.cards.model == ""
+    assert record.gpus.model == ""
 
 
 # --- scores ------------------------------------------------------------------
 
 
-def match(ask: Ask, *nodes: Tree) -> list[float]:
+def match(pod_request: PodRequest, *nodes: Tree) -> list[float]:
     snapshot = make_snapshot(nodes=nodes)
-    scores = type_match(taken(ask, snapshot), ask, OPTIONS)
+    scores = type_match(taken(pod_request, snapshot), pod_request, OPTIONS)
     assert scores.dtype == np.float64
     return [float(score) for score in scores]
 
@@ -305,32 +321,50 @@ NODES: Final = (
 
 
 @pytest.mark.parametrize(
-    ("demand", "scores"),
+    ("gpu_requirements", "scores"),
     [
-        pytest.param(NO_DEMAND, [50, 50, 50, 50], id="nothing"),
-        pytest.param(Demand(excluded=("L4",)), [50, 50, 50, 50], id="an exclusion"),
-        pytest.param(Demand(types=("H100",)), [0, 0, 100, 0], id="one type"),
-        pytest.param(Demand(types=("H100", "A100")), [0, 70, 100, 0], id="two"),
+        pytest.param(NO_GPU_REQUIREMENTS, [50, 50, 50, 50], id="nothing"),
         pytest.param(
-            Demand(types=("H100", "A100", "V100")), [70, 85, 100, 0], id="three"
+            GpuRequirements(excluded=("L4",)), [50, 50, 50, 50], id="an exclusion"
         ),
-        pytest.param(Demand(preferred=("H100",)), [0, 0, 100, 0], id="a preference"),
-        pytest.param(Demand(preferred=("V100",)), [100, 70, 0, 0], id="compatible"),
-        pytest.param(Demand(preferred=("v100-16gb",)), [100, 0, 0, 0], id="narrower"),
+        pytest.param(GpuRequirements(types=("H100",)), [0, 0, 100, 0], id="one type"),
+        pytest.param(
+            GpuRequirements(types=("H100", "A100")), [0, 70, 100, 0], id="two"
+        ),
+        pytest.param(
+            GpuRequirements(types=("H100", "A100", "V100")),
+            [70, 85, 100, 0],
+            id="three",
+        ),
+        pytest.param(
+            GpuRequirements(preferred=("H100",)), [0, 0, 100, 0], id="a preference"
+        ),
+        pytest.param(
+            GpuRequirements(preferred=("V100",)), [100, 70, 0, 0], id="compatible"
+        ),
+        pytest.param(
+            GpuRequirements(preferred=("v100-16gb",)), [100, 0, 0, 0], id="narrower"
+        ),
     ],
 )
 def test_types_score_by_their_place_in_the_list(
-    demand: Demand, scores: list[float]
+    gpu_requirements: GpuRequirements, scores: list[float]
 ) -> None:
-    assert match(asking(demand), *NODES) == scores
+    assert match(asking(gpu_requirements), *NODES) == scores
 
 
 def test_a_list_counts_before_the_selector_and_the_selector_before_a_rule_key() -> None:
     node = node_of("a", A100_80, accelerator="x")
 
-    assert match(asking(Demand(types=("A100",)), accelerator="y"), node) == [100]
-    assert match(asking(Demand(preferred=("A100",)), accelerator="y"), node) == [0]
-    assert match(asking(Demand(preferred=("H100",)), accelerator="x"), node) == [100]
+    assert match(asking(GpuRequirements(types=("A100",)), accelerator="y"), node) == [
+        100
+    ]
+    assert match(
+        asking(GpuRequirements(preferred=("A100",)), accelerator="y"), node
+    ) == [0]
+    assert match(
+        asking(GpuRequirements(preferred=("H100",)), accelerator="x"), node
+    ) == [100]
 
 
 def test_compatible_types_are_found_by_any_name() -> None:
@@ -344,9 +378,9 @@ def test_compatible_types_are_found_by_any_name() -> None:
 
 def test_each_accepted_type_is_a_tier() -> None:
     snapshot = make_snapshot(nodes=NODES)
-    ask = asking(Demand(types=("H100", "A100-80GB", "A100")))
+    pod_request = asking(GpuRequirements(types=("H100", "A100-80GB", "A100")))
 
-    tiers = type_tiers(taken(ask, snapshot), ask)
+    tiers = type_tiers(taken(pod_request, snapshot), pod_request)
 
     assert tiers.dtype == np.int64
     assert tiers.tolist() == [3, 1, 0, 3]
@@ -369,27 +403,29 @@ def test_each_accepted_type_is_a_tier() -> None:
         pytest.param((("nvidia.com/gpu.shared", 2),), {}, 100, id="shares by name"),
     ],
 )
-def test_only_whole_cards_count_as_several(
+def test_only_whole_gpus_count_as_several(
     request_: tuple[tuple[str, int], ...], labels: dict[str, str], score: float
 ) -> None:
     snapshot = make_snapshot(nodes=[node_of("a", H100, **labels)])
-    ask = asking(NO_DEMAND, *request_)
+    pod_request = asking(NO_GPU_REQUIREMENTS, *request_)
 
-    assert labelled_topology(taken(ask, snapshot), ask, OPTIONS).tolist() == [score]
+    assert labelled_topology(
+        taken(pod_request, snapshot), pod_request, OPTIONS
+    ).tolist() == [score]
 
 
 def test_a_demand_tells_pods_apart() -> None:
-    ask = asking(Demand(types=("H100",)))
+    pod_request = asking(GpuRequirements(types=("H100",)))
 
-    assert ask != replace(ask, demand=NO_DEMAND)
-    assert hash(ask) == hash(replace(ask))
+    assert pod_request != replace(pod_request, gpu_requirements=NO_GPU_REQUIREMENTS)
+    assert hash(pod_request) == hash(replace(pod_request))
 
 
-def test_company_on_a_node_short_of_cards_may_be_evicted() -> None:
+def test_company_on_a_node_short_of_gpus_may_be_evicted() -> None:
     snapshot = make_snapshot(
         nodes=[make_node(name="a", gpus=2)],
         pods=[make_pod(name="p", gpus=2, node_name="a")],
     )
-    ask = asking(Demand(is_exclusive=True))
+    pod_request = asking(GpuRequirements(is_exclusive=True))
 
-    assert verdicts_of(ask, snapshot) == {"a": Verdict.INSUFFICIENT}
+    assert verdicts_of(pod_request, snapshot) == {"a": Verdict.INSUFFICIENT}

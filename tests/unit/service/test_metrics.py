@@ -11,7 +11,7 @@ from scoring.feasibility import Feasibility, Verdict
 from scoring.snapshot import read_only
 from service.collectors import CacheCollector, WatchMetrics
 from service.http.health import Health
-from service.http.middleware import FACE_OF_PATH, FILTER_PATH, RequestFrame
+from service.http.middleware import FACE_OF_PATH, FILTER_PATH, RequestMiddleware
 from service.metrics import Metrics, MetricsResource, outcome_of
 from tests.builders import make_node, make_snapshot
 
@@ -231,7 +231,7 @@ class FixedAnswer:
 def test_requests_of_the_verbs_alone_are_timed() -> None:
     metrics = Metrics()
     health = Health(SnapshotCell(), dict, stale_after_seconds=1.0)
-    app = falcon.App(middleware=[RequestFrame(metrics, health)])
+    app = falcon.App(middleware=[RequestMiddleware(metrics, health)])
     app.add_route(FILTER_PATH, FixedAnswer(falcon.HTTP_503))
     app.add_route("/other", FixedAnswer(falcon.HTTP_200))
     client = falcon.testing.TestClient(app)

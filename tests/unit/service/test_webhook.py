@@ -11,7 +11,7 @@ import pytest
 
 from cluster.ledger.writer import SnapshotCell
 from scoring.gpu.models import extended_table
-from scoring.gpu.node_gpus import CardRules
+from scoring.gpu.node_gpus import GpuLabelRules
 from service.http.app import Collaborators, create_app
 from service.http.health import Health
 from service.http.middleware import MUTATE_PATH
@@ -223,7 +223,7 @@ def test_chains_that_clash_with_the_rules_are_refused_by_a_reload(
         pytest.param([[MIG, GPU]], "must not change what fallback", id="with chains"),
     ],
 )
-def test_a_rule_may_say_what_cards_a_pod_wants_where_nothing_falls_back(
+def test_a_rule_may_say_what_gpus_a_pod_wants_where_nothing_falls_back(
     chains: list[list[str]], fault: str | None, tmp_path: Path
 ) -> None:
     rule = {"annotations": {"gpu-extender.io/gpu-type": "V100"}}
@@ -259,12 +259,12 @@ def test_a_demand_becomes_affinity_unless_that_is_off(
     assert ("patch" in response) == has_affinity
 
 
-def test_new_names_of_cards_are_taken_while_running() -> None:
+def test_new_names_of_gpus_are_taken_while_running() -> None:
     webhook, client, _ = build({})
     annotations = {"gpu-extender.io/gpu-type": "L4"}
     table = extended_table([], {"L4": ("Team-Card",)})
 
-    webhook.use_cards(CardRules(table, ("accelerator",)))
+    webhook.use_gpus(GpuLabelRules(table, ("accelerator",)))
     (operation,) = operations(send_review(client, {GPU: "1"}, {}, annotations))
 
     assert '"Team-Card"' in json.dumps(operation["value"])

@@ -10,19 +10,27 @@ from hypothesis import strategies as st
 
 from cluster.decode.objects import NodeRecord, Pod
 from cluster.decode.records import constraints_of
-from injector.affinity.terms import MAX_TERMS, add_label_demand, build_label_demand
+from injector.affinity.terms import (
+    MAX_TERMS,
+    add_node_selector_terms,
+    build_node_selector_terms,
+)
 from scoring.eligibility import is_eligible
-from scoring.gpu.affinity import DemandWish, demand_alternatives
+from scoring.gpu.affinity import DemandWish, required_terms
 from scoring.gpu.models import GIB, default_table
-from scoring.gpu.node_gpus import DEFAULT_MEMORY_LABELS, DEFAULT_TYPE_LABELS, CardRules
-from scoring.gpu.node_labels import CardLabels, LabelledCards, label_values
-from scoring.gpu.requirements import Demand
+from scoring.gpu.node_gpus import (
+    DEFAULT_MEMORY_LABELS,
+    DEFAULT_TYPE_LABELS,
+    GpuLabelRules,
+)
+from scoring.gpu.node_labels import GpuLabels, LabelledGpus, label_values
+from scoring.gpu.requirements import GpuRequirements
 from scoring.gpu.suitability import Suitability, suitability
 from tests.builders import make_node_record
 
-RULES: Final = CardRules(default_table())
+RULES: Final = GpuLabelRules(default_table())
 TABLE: Final = RULES.table
-LABELS: Final = CardLabels(RULES)
+LABELS: Final = GpuLabels(RULES)
 PRODUCT: Final = "nvidia.com/gpu.product"
 MODELS: Final = sorted(TABLE.models)
 WORDS: Final = sorted(
@@ -65,7 +73,7 @@ any_labels = st.builds(
     ),
 )
 demands = st.builds(
-    Demand,
+    GpuRequirements,
     types=st.lists(words, max_size=3).map(tuple),
     excluded=st.lists(words, max_size=2).map(tuple),
     min_memory=st.sampled_from([0, 0, 24, 40, 80, 200]).map(lambda gib: gib * GIB),
@@ -136,18 +144,18 @@ def make_nodes(labels: Sequence[dict[str, str]]) -> list[NodeRecord]:
     ]
 
 
-def kinds_of(nodes: Sequence[NodeRecord]) -> list[LabelledCards]:
+def kinds_of(nodes: Sequence[NodeRecord]) -> list[LabelledGpus]:
     return list(dict.fromkeys(map(LABELS.kind_of, nodes)))
 
 
 def write(spec: dict[str, Any], wish: DemandWish, nodes: Sequence[NodeRecord]) -> bool:
     """Write what the wish is, where these nodes are known."""
-    alternatives = demand_alternatives(RULES, wish, kinds_of(nodes))
-    return add_label_demand(spec, build_label_demand(alternatives))
+    alternatives = required_terms(RULES, wish, kinds_of(nodes))
+    return add_node_selector_terms(spec, build_node_selector_terms(alternatives))
 
 
 def takes(node: NodeRecord, wish: DemandWish) -> bool:
-    found = suitability(node.cards, wish.demand, wish.request)
+    found = suitability(node.gpus, wish.gpu_requirements, wish.request)
     return found is Suitability.SUITS
 
 
@@ -158,9 +166,12 @@ def admits(spec: dict[str, Any], node: NodeRecord) -> bool:
 
 @given(st.lists(any_labels, max_size=6), specs, demands, requests)
 def test_known_nodes_that_the_filter_takes_stay_open_and_none_is_opened(
-    labels: list[dict[str, str]], before: dict[str, Any], demand: Demand, request: Any
+    labels: list[dict[str, str]],
+    before: dict[str, Any],
+    gpu_requirements: GpuRequirements,
+    request: Any,
 ) -> None:
-    nodes, wish = make_nodes(labels), DemandWish(demand, request)
+    nodes, wish = make_nodes(labels), DemandWish(gpu_requirements, request)
     after = copy.deepcopy(before)
 
     is_written = write(after, wish, nodes)
@@ -199,10 +210,13 @@ def consistent_labels(draw: st.DrawFn) -> dict[str, str]:
     st.lists(consistent_labels(), max_size=4), consistent_labels(), demands, requests
 )
 def test_a_node_that_comes_later_is_open_too_if_it_is_labelled_as_usual(
-    seen: list[dict[str, str]], late: dict[str, str], demand: Demand, request: Any
+    seen: list[dict[str, str]],
+    late: dict[str, str],
+    gpu_requirements: GpuRequirements,
+    request: Any,
 ) -> None:
     known, (node,) = make_nodes(seen), make_nodes([late])
-    wish = DemandWish(demand, request)
+    wish = DemandWish(gpu_requirements, request)
     assume(takes(node, wish))
     spec: dict[str, Any] = {}
 
@@ -222,7 +236,7 @@ def test_a_model_is_kept_off_exactly_the_nodes_of_the_others(
     wanted: str, other: str, is_known: bool, request: Any
 ) -> None:
     node, *_ = make_nodes([{"accelerator": other}])
-    wish = DemandWish(Demand(types=(wanted,)), request)
+    wish = DemandWish(GpuRequirements(types=(wanted,)), request)
     spec: dict[str, Any] = {}
 
     write(spec, wish, [node] if is_known else [])
@@ -232,15 +246,18 @@ def test_a_model_is_kept_off_exactly_the_nodes_of_the_others(
 
 @given(st.lists(any_labels, max_size=6), specs, demands, requests)
 def test_what_was_written_is_recognised(
-    labels: list[dict[str, str]], before: dict[str, Any], demand: Demand, request: Any
+    labels: list[dict[str, str]],
+    before: dict[str, Any],
+    gpu_requirements: GpuRequirements,
+    request: Any,
 ) -> None:
     spec = copy.deepcopy(before)
-    wish = DemandWish(demand, request)
-    alternatives = demand_alternatives(RULES, wish, kinds_of(make_nodes(labels)))
-    wanted = build_label_demand(alternatives)
-    is_written = add_label_demand(spec, wanted)
+    wish = DemandWish(gpu_requirements, request)
+    alternatives = required_terms(RULES, wish, kinds_of(make_nodes(labels)))
+    wanted = build_node_selector_terms(alternatives)
+    is_written = add_node_selector_terms(spec, wanted)
     once = copy.deepcopy(spec)
 
-    assert add_label_demand(spec, wanted) == is_written
+    assert add_node_selector_terms(spec, wanted) == is_written
     assert spec == once
     assert len(alternatives) <= MAX_TERMS

@@ -3,14 +3,22 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from scoring.gpu.models import default_table, normal_name
-from scoring.gpu.node_gpus import DEFAULT_MEMORY_LABELS, DEFAULT_TYPE_LABELS, CardReader
-from scoring.gpu.requirements import Demand, DemandAnnotations, DemandError
+from scoring.gpu.node_gpus import (
+    DEFAULT_MEMORY_LABELS,
+    DEFAULT_TYPE_LABELS,
+    GpuLabelReader,
+)
+from scoring.gpu.requirements import (
+    GpuAnnotations,
+    GpuRequirements,
+    GpuRequirementsError,
+)
 from scoring.gpu.suitability import Suitability, suitability
 
-NAMES: Final = DemandAnnotations()
-READER: Final = CardReader()
+NAMES: Final = GpuAnnotations()
+READER: Final = GpuLabelReader()
 MODELS: Final = sorted(default_table().models)
 WIDER: Final = sorted(
     {name for m in default_table().models.values() for name in (m.name, *m.families)}
@@ -47,27 +55,32 @@ labels = st.dictionaries(
 @given(annotations)
 def test_annotations_are_read_or_named(annotations: dict[str, str]) -> None:
     try:
-        demand = DemandReader(NAMES).read(annotations)
-    except DemandError as error:
+        gpu_requirements = GpuRequirementsReader(NAMES).read(annotations)
+    except GpuRequirementsError as error:
         names = [name for name, _ in error.faults]
         assert names
         assert set(names) <= annotations.keys()
     else:
-        assert demand.is_readable
-        assert all(normal_name(name) for name in demand.types + demand.excluded)
-        assert hash(demand) == hash(DemandReader(NAMES).read(annotations))
+        assert gpu_requirements.is_readable
+        assert all(
+            normal_name(name)
+            for name in gpu_requirements.types + gpu_requirements.excluded
+        )
+        assert hash(gpu_requirements) == hash(
+            GpuRequirementsReader(NAMES).read(annotations)
+        )
 
 
 @given(labels, st.integers(0, 16))
-def test_whatever_the_labels_the_cards_are_told_without_contradiction(
-    labels: dict[str, str], gpus: int
+def test_whatever_the_labels_the_gpus_are_told_without_contradiction(
+    labels: dict[str, str], count: int
 ) -> None:
-    cards = CardReader().read(labels, (("nvidia.com/gpu", gpus),) if gpus else ())
+    gpus = GpuLabelReader().read(labels, (("nvidia.com/gpu", count),) if count else ())
 
-    assert not cards.names & cards.possible_names
-    assert 0 <= cards.memory.low <= cards.memory.high
-    assert cards.replicas >= 0
-    assert cards.is_whole == (cards.replicas == 1 and not cards.profile)
+    assert not gpus.names & gpus.possible_names
+    assert 0 <= gpus.memory.low <= gpus.memory.high
+    assert gpus.replicas >= 0
+    assert gpus.is_whole == (gpus.replicas == 1 and not gpus.profile)
 
 
 @given(st.sampled_from(MODELS), st.sampled_from(WIDER))
@@ -75,7 +88,7 @@ def test_a_type_matches_exactly_the_models_that_it_takes_in(
     model: str, wanted: str
 ) -> None:
     known = default_table().models[model]
-    cards = READER.read({"zone/any": model, "accelerator": model}, ())
+    gpus = READER.read({"zone/any": model, "accelerator": model}, ())
     named = default_table().find(model)
     expected = (
         Suitability.SUITS
@@ -86,6 +99,6 @@ def test_a_type_matches_exactly_the_models_that_it_takes_in(
     )
 
     assert known.name in named
-    assert suitability(cards, Demand(types=(wanted,)), (("nvidia.com/gpu", 1),)) is (
-        expected
-    )
+    assert suitability(
+        gpus, GpuRequirements(types=(wanted,)), (("nvidia.com/gpu", 1),)
+    ) is (expected)

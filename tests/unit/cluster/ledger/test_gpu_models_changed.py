@@ -1,31 +1,31 @@
-"""Other rules of the card types, and the nodes and pods that are there already."""
+"""Other rules of the GPU types, and the nodes and pods that are there already."""
 
 from typing import Final
 
 import pytest
 
-from cluster.decode.gpu_requirements import DemandReader
-from cluster.ledger.changes import CardsChanged
+from cluster.decode.gpu_requirements import GpuRequirementsReader
+from cluster.ledger.changes import GpuModelsChanged
 from cluster.ledger.ledger import Ledger
 from scoring.gpu.models import GIB, GpuModel, default_table, extended_table
-from scoring.gpu.node_gpus import CardReader, CardRules
-from scoring.gpu.requirements import NO_DEMAND, UNREADABLE, Demand
+from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
+from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, UNREADABLE, GpuRequirements
 from tests.builders import make_ledger, make_node, make_pod
 
 TYPE: Final = "gpu-extender.io/gpu-type"
 RULE_KEY: Final = "task.bkbcs.tencent.com/gpu-type"
-WITH_ACME: Final = CardRules(extended_table([GpuModel("Acme-1", GIB)], {}))
+WITH_ACME: Final = GpuLabelRules(extended_table([GpuModel("Acme-1", GIB)], {}))
 
 
-def by_rules(rules: CardRules) -> CardsChanged:
-    cards = CardReader(rules)
-    return CardsChanged(cards.read, DemandReader(cards=cards).reread)
+def by_rules(rules: GpuLabelRules) -> GpuModelsChanged:
+    gpus = GpuLabelReader(rules)
+    return GpuModelsChanged(gpus.read, GpuRequirementsReader(gpus=gpus).reread)
 
 
-def demand_in(ledger: Ledger) -> Demand:
+def gpu_requirements_in(ledger: Ledger) -> GpuRequirements:
     record = ledger.pod("uid-of-default-pod-1")
     assert record is not None
-    return record.demand
+    return record.gpu_requirements
 
 
 def test_other_rules_are_applied_to_the_nodes_that_are_there() -> None:
@@ -39,7 +39,7 @@ def test_other_rules_are_applied_to_the_nodes_that_are_there() -> None:
 
     node = ledger.node("a")
     assert node is not None
-    assert node.cards.memory.low == GIB
+    assert node.gpus.memory.low == GIB
     assert after.changed_since(before.generation).tolist() == [0]
     ledger.apply(by_rules(WITH_ACME))
     assert not ledger.has_changes
@@ -51,20 +51,20 @@ def test_other_rules_are_applied_to_the_nodes_that_are_there() -> None:
     [
         pytest.param(
             {RULE_KEY: "Acme-1"},
-            NO_DEMAND,
-            Demand(preferred=("Acme-1",)),
+            NO_GPU_REQUIREMENTS,
+            GpuRequirements(preferred=("Acme-1",)),
             id="a rule key that means something now",
         ),
         pytest.param(
             {RULE_KEY: "Acme-1", TYPE: "!L4"},
-            Demand(excluded=("L4",)),
-            Demand(excluded=("L4",), preferred=("Acme-1",)),
+            GpuRequirements(excluded=("L4",)),
+            GpuRequirements(excluded=("L4",), preferred=("Acme-1",)),
             id="beside exclusions",
         ),
         pytest.param(
             {RULE_KEY: "Acme-1", TYPE: "L4"},
-            Demand(types=("L4",)),
-            Demand(types=("L4",)),
+            GpuRequirements(types=("L4",)),
+            GpuRequirements(types=("L4",)),
             id="a list of its own decides",
         ),
         pytest.param(
@@ -73,19 +73,22 @@ def test_other_rules_are_applied_to_the_nodes_that_are_there() -> None:
     ],
 )
 def test_other_rules_are_applied_to_the_pods_that_are_there(
-    annotations: dict[str, str], before: Demand, after: Demand, node_name: str
+    annotations: dict[str, str],
+    before: GpuRequirements,
+    after: GpuRequirements,
+    node_name: str,
 ) -> None:
     pod = make_pod(gpus=1, annotations=annotations, node_name=node_name)
     ledger = make_ledger(nodes=[make_node()], pods=[pod])
     ledger.build()
-    assert demand_in(ledger) == before
+    assert gpu_requirements_in(ledger) == before
 
     ledger.apply(by_rules(WITH_ACME))
 
-    assert demand_in(ledger) == after
+    assert gpu_requirements_in(ledger) == after
     assert ledger.has_changes == (before != after)
-    ledger.apply(by_rules(CardRules(default_table())))
-    assert demand_in(ledger) == before
+    ledger.apply(by_rules(GpuLabelRules(default_table())))
+    assert gpu_requirements_in(ledger) == before
 
 
 def test_pods_that_ask_alike_share_what_they_want() -> None:
@@ -100,14 +103,14 @@ def test_pods_that_ask_alike_share_what_they_want() -> None:
     first, second = (ledger.pod(pod["metadata"]["uid"]) for pod in pods)
     assert first is not None
     assert second is not None
-    assert first.demand is second.demand
+    assert first.gpu_requirements is second.gpu_requirements
 
 
-def test_a_reader_of_demands_follows_the_table_of_its_cards() -> None:
-    cards = CardReader()
-    demands = DemandReader(cards=cards)
-    assert demands.read({RULE_KEY: "Acme-1"}) == NO_DEMAND
+def test_a_reader_of_demands_follows_the_table_of_its_gpus() -> None:
+    gpus = GpuLabelReader()
+    demands = GpuRequirementsReader(gpus=gpus)
+    assert demands.read({RULE_KEY: "Acme-1"}) == NO_GPU_REQUIREMENTS
 
-    cards.use(WITH_ACME)
+    gpus.use(WITH_ACME)
 
-    assert demands.read({RULE_KEY: "Acme-1"}) == Demand(preferred=("Acme-1",))
+    assert demands.read({RULE_KEY: "Acme-1"}) == GpuRequirements(preferred=("Acme-1",))

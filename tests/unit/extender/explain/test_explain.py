@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from extender.explain.details import DETAILS, show_cards, show_size
+from extender.explain.details import DETAILS, show_gpus, show_size
 from extender.explain.explain import explain
 from extender.explain.model import ExplanationPage, NodeFacts
 from extender.explain.page import Page, build_page
 from extender.explain.pod import MAX_RESOURCES, find_subject, read_subject
 from extender.verbs.call import VerbOptions
 from extender.verbs.fresh_snapshot import Deadline, DeadlineError
-from extender.verbs.verbs import NOTHING_UNDER_WAY, UnderWay
+from extender.verbs.verbs import NOTHING_ASSUMED, Assumed
 from extender.wire.filter import WireError
 from scoring.feasibility import Verdict
-from scoring.gpu.node_gpus import Bounds, NodeCards
-from scoring.gpu.requirements import UNREADABLE, Demand
+from scoring.gpu.node_gpus import Bounds, NodeGpus
+from scoring.gpu.requirements import UNREADABLE, GpuRequirements
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
 from tests.builders import Tree, make_node, make_pod, make_snapshot
@@ -32,7 +32,7 @@ def page_of(
     pod: Tree,
     snapshot: Snapshot,
     settings: Mapping[str, Any] | None = None,
-    under_way: UnderWay = NOTHING_UNDER_WAY,
+    under_way: Assumed = NOTHING_ASSUMED,
     page: Page | None = None,
 ) -> ExplanationPage:
     verb_options = options(settings)
@@ -47,7 +47,7 @@ def node_of(
     node: Tree,
     pods: Iterable[Tree] = (),
     settings: Mapping[str, Any] | None = None,
-    under_way: UnderWay = NOTHING_UNDER_WAY,
+    under_way: Assumed = NOTHING_ASSUMED,
 ) -> NodeFacts:
     """Return the facts of the only node."""
     snapshot = make_snapshot(nodes=[node], pods=pods)
@@ -370,24 +370,24 @@ SHARED = {
 
 
 @pytest.mark.parametrize(
-    ("demand", "labels", "reason", "detail"),
+    ("gpu_requirements", "labels", "reason", "detail"),
     [
         pytest.param(
-            Demand(types=("H100", "L4"), excluded=("V100",)),
+            GpuRequirements(types=("H100", "L4"), excluded=("V100",)),
             WHOLE,
             "GPU type does not match",
             "H100 or L4, not V100, whole cards wanted, the node has A100-SXM4-80GB",
             id="another model",
         ),
         pytest.param(
-            Demand(types=("H100",)),
+            GpuRequirements(types=("H100",)),
             {},
             "GPU type unknown",
             "H100, whole cards wanted, the node has cards of an unknown model",
             id="unknown model",
         ),
         pytest.param(
-            Demand(min_memory=96 * 2**30),
+            GpuRequirements(min_memory=96 * 2**30),
             WHOLE,
             "Too little GPU memory",
             "at least 96Gi of memory, whole cards wanted,"
@@ -395,7 +395,7 @@ SHARED = {
             id="small model",
         ),
         pytest.param(
-            Demand(min_memory=96 * 2**30),
+            GpuRequirements(min_memory=96 * 2**30),
             {},
             "GPU type unknown",
             "at least 96Gi of memory, whole cards wanted,"
@@ -404,7 +404,7 @@ SHARED = {
             id="unknown memory",
         ),
         pytest.param(
-            Demand(min_memory=40 * 2**30, is_sharing_allowed=True),
+            GpuRequirements(min_memory=40 * 2**30, is_sharing_allowed=True),
             SHARED,
             "Too little GPU memory",
             "at least 40Gi of memory wanted, the node has A100-SXM4-80GB,"
@@ -419,7 +419,7 @@ SHARED = {
             id="unreadable annotation",
         ),
         pytest.param(
-            Demand(is_exclusive=True),
+            GpuRequirements(is_exclusive=True),
             WHOLE,
             "Insufficient GPUs",
             "wants no other GPU pod on the node: it has 1",
@@ -427,8 +427,8 @@ SHARED = {
         ),
     ],
 )
-def test_what_is_wanted_of_the_cards_is_shown_beside_what_they_are(
-    demand: Demand, labels: dict[str, str], reason: str, detail: str
+def test_what_is_wanted_of_the_gpus_is_shown_beside_what_they_are(
+    gpu_requirements: GpuRequirements, labels: dict[str, str], reason: str, detail: str
 ) -> None:
     verb_options = options()
     snapshot = make_snapshot(
@@ -436,41 +436,47 @@ def test_what_is_wanted_of_the_cards_is_shown_beside_what_they_are(
         pods=[make_pod(name="bound", gpus=1, node_name="node-1")],
     )
     subject = read_subject(make_pod(gpus=1), verb_options)
-    wanting = replace(subject, ask=replace(subject.ask, demand=demand))
+    wanting = replace(
+        subject,
+        pod_request=replace(subject.pod_request, gpu_requirements=gpu_requirements),
+    )
 
     page = build_page(explain(wanting, snapshot, verb_options))
 
     (facts,) = page.nodes
     assert (facts.verdict.reason, facts.verdict.detail) == (reason, detail)
     assert page.pod.demand is not None
-    assert page.pod.demand.types == demand.types
+    assert page.pod.demand.types == gpu_requirements.types
 
 
 @pytest.mark.parametrize(
-    ("demand", "selector", "detail"),
+    ("gpu_requirements", "selector", "detail"),
     [
         pytest.param(
-            Demand(types=("H100",)),
+            GpuRequirements(types=("H100",)),
             {},
             "H100 wanted, the node has A100-SXM4-80GB",
             id="of a type",
         ),
         pytest.param(
-            Demand(is_exclusive=True),
+            GpuRequirements(is_exclusive=True),
             {"accelerator": "h100"},
             "accelerator=h100 wanted, has no such label",
             id="alone, and of a label",
         ),
     ],
 )
-def test_a_pod_that_asks_a_slice_is_not_said_to_want_whole_cards(
-    demand: Demand, selector: dict[str, str], detail: str
+def test_a_pod_that_asks_a_slice_is_not_said_to_want_whole_gpus(
+    gpu_requirements: GpuRequirements, selector: dict[str, str], detail: str
 ) -> None:
     verb_options = options()
     node = make_node(resources={SLICE: "7"}, labels=WHOLE)
     pod = make_pod(requests={SLICE: "1"}, spec={"nodeSelector": selector})
     subject = read_subject(pod, verb_options)
-    wanting = replace(subject, ask=replace(subject.ask, demand=demand))
+    wanting = replace(
+        subject,
+        pod_request=replace(subject.pod_request, gpu_requirements=gpu_requirements),
+    )
 
     page = build_page(explain(wanting, make_snapshot(nodes=[node]), verb_options))
 
@@ -492,8 +498,8 @@ def test_memory_is_shown_as_far_as_it_is_known(size: Bounds, text: str) -> None:
     assert show_size(size) == text
 
 
-def test_slices_are_told_from_cards() -> None:
-    assert show_cards(NodeCards("A100", profile="1g.10gb")) == "A100, cut into 1g.10gb"
+def test_slices_are_told_from_gpus() -> None:
+    assert show_gpus(NodeGpus("A100", profile="1g.10gb")) == "A100, cut into 1g.10gb"
 
 
 @pytest.mark.parametrize(
@@ -593,7 +599,7 @@ def test_a_pending_pod_of_the_cache_is_explained_by_what_is_kept_of_it() -> None
 
     assert subject is not None
     given = read_subject(pending, verb_options)
-    assert (subject.ask, subject.request) == (given.ask, given.request)
+    assert (subject.pod_request, subject.request) == (given.pod_request, given.request)
     page = build_page(explain(subject, snapshot, verb_options))
     assert page.pod.origin == "pending"
     assert [(node.name, node.offered) for node in page.nodes] == [

@@ -7,8 +7,8 @@ from extender.explain.page import build_page
 from extender.explain.pod import find_subject, read_subject
 from extender.explain.scheduler_checks import check_nodes
 from extender.explain.table import render
-from extender.verbs.verbs import NOTHING_UNDER_WAY, UnderWay
-from scoring.gpu.requirements import Demand
+from extender.verbs.verbs import NOTHING_ASSUMED, Assumed
+from scoring.gpu.requirements import GpuRequirements
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
 from tests.builders import Tree, make_node, make_pod, make_snapshot
@@ -20,12 +20,15 @@ OPTIONS = build_verb_options(make_settings())
 def explained(
     pod: Tree,
     snapshot: Snapshot,
-    demand: Demand | None = None,
-    under_way: UnderWay = NOTHING_UNDER_WAY,
+    gpu_requirements: GpuRequirements | None = None,
+    under_way: Assumed = NOTHING_ASSUMED,
 ) -> Explanation:
     subject = read_subject(pod, OPTIONS)
-    if demand is not None:
-        subject = replace(subject, ask=replace(subject.ask, demand=demand))
+    if gpu_requirements is not None:
+        subject = replace(
+            subject,
+            pod_request=replace(subject.pod_request, gpu_requirements=gpu_requirements),
+        )
     return explain(subject, snapshot, OPTIONS, under_way)
 
 
@@ -38,9 +41,11 @@ def test_the_order_of_types_is_a_column_of_its_own() -> None:
         make_node(name=name, gpus=8, labels={"nvidia.com/gpu.product": product})
         for name, product in (("a", "Tesla-T4"), ("b", "NVIDIA-L4"))
     ]
-    demand = Demand(types=("L4", "T4"))
+    gpu_requirements = GpuRequirements(types=("L4", "T4"))
 
-    printed = lines(explained(make_pod(gpus=1), make_snapshot(nodes=nodes), demand))
+    printed = lines(
+        explained(make_pod(gpus=1), make_snapshot(nodes=nodes), gpu_requirements)
+    )
 
     head, first, second = (line.split() for line in printed[3:6])
     tier = head.index("TIER")
@@ -122,7 +127,7 @@ def test_a_node_that_the_pod_names_is_the_only_one() -> None:
     checks = check_nodes(
         snapshot,
         snapshot.nodes.order.astype("intp"),
-        subject.ask,
+        subject.pod_request,
         elsewhere,
         OPTIONS.label_keys,
     )

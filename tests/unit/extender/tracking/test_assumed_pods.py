@@ -4,7 +4,7 @@ import pytest
 
 import extender.tracking.assumed_pods
 from cluster.ledger.changes import PodGone, PodSeen
-from extender.tracking.assumed_pods import Placements
+from extender.tracking.assumed_pods import AssumedPods
 from scoring.resources import Request
 from tests.builders import GPU, make_ledger, make_node, make_pod, make_pod_record
 
@@ -24,51 +24,51 @@ class Clock:
 
 
 def test_without_placements_nothing_is_under_way() -> None:
-    assert not Placements().under_way(EMPTY)
+    assert not AssumedPods().under_way(EMPTY)
 
 
 def test_pods_just_placed_are_under_way_to_their_nodes() -> None:
-    placements = Placements()
+    assumed_pods = AssumedPods()
 
-    placements.note("u1", "a", ONE)
-    placements.note("u2", "b", ONE)
-    placements.note("u3", "a", TWO)
+    assumed_pods.note("u1", "a", ONE)
+    assumed_pods.note("u2", "b", ONE)
+    assumed_pods.note("u3", "a", TWO)
 
-    assert placements.under_way(EMPTY) == {"a": (ONE, TWO), "b": (ONE,)}
+    assert assumed_pods.under_way(EMPTY) == {"a": (ONE, TWO), "b": (ONE,)}
 
 
 def test_a_pod_that_is_asked_about_again_is_not_under_way() -> None:
-    placements = Placements()
-    placements.note("u1", "a", ONE)
+    assumed_pods = AssumedPods()
+    assumed_pods.note("u1", "a", ONE)
 
-    placements.forget("u1")
-    placements.forget("never noted")
+    assumed_pods.forget("u1")
+    assumed_pods.forget("never noted")
 
-    assert placements.under_way(EMPTY) == {}
+    assert assumed_pods.under_way(EMPTY) == {}
 
 
 def test_a_pod_placed_again_is_under_way_to_its_new_node_alone() -> None:
-    placements = Placements()
+    assumed_pods = AssumedPods()
 
-    placements.note("u1", "a", ONE)
-    placements.note("u1", "b", TWO)
+    assumed_pods.note("u1", "a", ONE)
+    assumed_pods.note("u1", "b", TWO)
 
-    assert placements.under_way(EMPTY) == {"b": (TWO,)}
+    assert assumed_pods.under_way(EMPTY) == {"b": (TWO,)}
 
 
 def test_after_two_seconds_a_placement_is_over() -> None:
     clock = Clock()
-    placements = Placements(clock=clock)
-    placements.note("u1", "a", ONE)
+    assumed_pods = AssumedPods(clock=clock)
+    assumed_pods.note("u1", "a", ONE)
     clock.now += 1.0
-    placements.note("u2", "a", TWO)
+    assumed_pods.note("u2", "a", TWO)
 
     clock.now += 1.0
-    at_two_seconds = placements.under_way(EMPTY)
+    at_two_seconds = assumed_pods.under_way(EMPTY)
     clock.now += 0.1
-    later = placements.under_way(EMPTY)
+    later = assumed_pods.under_way(EMPTY)
     clock.now += 1.0
-    much_later = placements.under_way(EMPTY)
+    much_later = assumed_pods.under_way(EMPTY)
 
     assert at_two_seconds == {"a": (ONE, TWO)}
     assert later == {"a": (TWO,)}
@@ -77,14 +77,14 @@ def test_after_two_seconds_a_placement_is_over() -> None:
 
 def test_a_pod_that_is_asked_about_late_counts_from_then() -> None:
     clock = Clock()
-    placements = Placements(clock=clock)
-    placements.note("u1", "a", ONE)
+    assumed_pods = AssumedPods(clock=clock)
+    assumed_pods.note("u1", "a", ONE)
     clock.now += 1.5
-    placements.note("u1", "a", ONE)
+    assumed_pods.note("u1", "a", ONE)
 
     clock.now += 1.5
 
-    assert placements.under_way(EMPTY) == {"a": (ONE,)}
+    assert assumed_pods.under_way(EMPTY) == {"a": (ONE,)}
 
 
 @pytest.mark.parametrize(
@@ -112,20 +112,20 @@ def test_a_pod_that_is_asked_about_late_counts_from_then() -> None:
 def test_a_pod_that_is_seen_to_be_placed_or_gone_is_no_longer_under_way(
     end: PodSeen | PodGone,
 ) -> None:
-    placements = Placements()
+    assumed_pods = AssumedPods()
     ledger = make_ledger(
         nodes=[make_node(name="a", gpus=8)], pods=[make_pod(uid="u1", gpus=1)]
     )
-    placements.note("u1", "a", ONE)
-    placements.note("not seen yet", "a", TWO)
+    assumed_pods.note("u1", "a", ONE)
+    assumed_pods.note("not seen yet", "a", TWO)
 
-    pending = dict(placements.under_way(ledger.build()))
+    pending = dict(assumed_pods.under_way(ledger.build()))
     ledger.apply(end)
-    after = placements.under_way(ledger.build())
+    after = assumed_pods.under_way(ledger.build())
 
     assert pending == {"a": (ONE, TWO)}
     assert after == {"a": (TWO,)}
-    assert placements.under_way(EMPTY) == {"a": (TWO,)}  # it is forgotten
+    assert assumed_pods.under_way(EMPTY) == {"a": (TWO,)}  # it is forgotten
 
 
 @pytest.mark.parametrize(
@@ -138,34 +138,34 @@ def test_a_pod_that_is_seen_to_be_placed_or_gone_is_no_longer_under_way(
 def test_what_could_not_be_told_or_scored_is_not_noted(
     uid: str, request_: Request
 ) -> None:
-    placements = Placements()
+    assumed_pods = AssumedPods()
 
-    placements.note(uid, "a", request_)
+    assumed_pods.note(uid, "a", request_)
 
-    assert not placements.under_way(EMPTY)
+    assert not assumed_pods.under_way(EMPTY)
 
 
 def test_switched_off_nothing_is_noted() -> None:
-    placements = Placements(is_counting=False)
+    assumed_pods = AssumedPods(is_counting=False)
 
-    placements.note("u1", "a", ONE)
+    assumed_pods.note("u1", "a", ONE)
 
-    assert not placements.under_way(EMPTY)
+    assert not assumed_pods.under_way(EMPTY)
 
 
 def test_the_oldest_placements_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extender.tracking.assumed_pods, "MAX_PLACEMENTS", 2)
-    placements = Placements()
+    assumed_pods = AssumedPods()
 
     for uid, node_name in (("u1", "a"), ("u2", "b"), ("u1", "c"), ("u3", "d")):
-        placements.note(uid, node_name, ONE)
+        assumed_pods.note(uid, node_name, ONE)
 
-    assert placements.under_way(EMPTY) == {"c": (ONE,), "d": (ONE,)}
+    assert assumed_pods.under_way(EMPTY) == {"c": (ONE,), "d": (ONE,)}
 
 
 def test_the_asking_pod_does_not_count_against_itself() -> None:
-    placements = Placements()
-    placements.note("u", "a", ONE)
-    placements.note("v", "a", TWO)
+    assumed_pods = AssumedPods()
+    assumed_pods.note("u", "a", ONE)
+    assumed_pods.note("v", "a", TWO)
 
-    assert placements.under_way(EMPTY, "u") == {"a": (TWO,)}
+    assert assumed_pods.under_way(EMPTY, "u") == {"a": (TWO,)}

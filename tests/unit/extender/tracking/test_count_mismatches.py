@@ -3,7 +3,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from extender.tracking.count_mismatches import Disagreements
+from extender.tracking.count_mismatches import CountMismatches
 from scoring.feasibility import Feasibility, Verdict
 from scoring.resources import Request
 from tests.builders import GPU
@@ -20,7 +20,7 @@ class Calls:
     def __init__(self) -> None:
         self.now = 0.0
         self.reasons: list[str] = []
-        self._disagreements = Disagreements(
+        self._count_mismatches = CountMismatches(
             self.reasons.append, limit_seconds=5.0, monotonic=lambda: self.now
         )
 
@@ -32,7 +32,7 @@ class Calls:
         result = Feasibility(
             np.array(refused), np.array([state == SHORT for state in found])
         )
-        self._disagreements.note(list(nodes), request, result)
+        self._count_mismatches.note(list(nodes), request, result)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from extender.tracking.last_answers import MAX_BEST, MAX_PODS, AnsweredCalls
+from extender.tracking.last_answers import MAX_BEST, MAX_PODS, LastAnswers
 from scoring.feasibility import Verdict
 
 
@@ -11,11 +11,11 @@ def literals(*names: str) -> list[str]:
 
 
 @pytest.fixture
-def calls() -> AnsweredCalls:
-    return AnsweredCalls(clock=lambda: 1000.0)
+def calls() -> LastAnswers:
+    return LastAnswers(clock=lambda: 1000.0)
 
 
-def test_a_filter_call_is_remembered_with_what_passed(calls: AnsweredCalls) -> None:
+def test_a_filter_call_is_remembered_with_what_passed(calls: LastAnswers) -> None:
     calls.note_filter("u", 7, np.array([0, int(Verdict.TOO_FEW), 0]))
 
     assert msgspec.to_builtins(calls.of("u")) == {
@@ -25,20 +25,20 @@ def test_a_filter_call_is_remembered_with_what_passed(calls: AnsweredCalls) -> N
     }  # fmt: skip
 
 
-def test_the_one_text_of_an_empty_answer_is_remembered(calls: AnsweredCalls) -> None:
+def test_the_one_text_of_an_empty_answer_is_remembered(calls: LastAnswers) -> None:
     calls.note_filter("u", 7, np.array([int(Verdict.NO_GPU), int(Verdict.TOO_FEW)]))
 
     assert calls.of("u")["filter"].shown == "Too few GPUs on the node"
 
 
-def test_a_shortlist_passes_fewer_than_are_feasible(calls: AnsweredCalls) -> None:
+def test_a_shortlist_passes_fewer_than_are_feasible(calls: LastAnswers) -> None:
     calls.note_filter("u", 7, np.zeros(40, dtype=np.int64), passed=32)
 
     assert calls.of("u")["filter"].passed == 32
 
 
 def test_a_prioritize_call_is_remembered_with_the_best_nodes(
-    calls: AnsweredCalls,
+    calls: LastAnswers,
 ) -> None:
     calls.note_prioritize("u", 8, literals("a", "b", "c"), np.array([10, 3, 10]))
 
@@ -50,7 +50,7 @@ def test_a_prioritize_call_is_remembered_with_the_best_nodes(
     }  # fmt: skip
 
 
-def test_of_many_best_nodes_some_are_remembered(calls: AnsweredCalls) -> None:
+def test_of_many_best_nodes_some_are_remembered(calls: LastAnswers) -> None:
     names = [f"node-{number}" for number in range(40)]
 
     calls.note_prioritize("u", 8, literals(*names), np.full(40, 10))
@@ -60,14 +60,14 @@ def test_of_many_best_nodes_some_are_remembered(calls: AnsweredCalls) -> None:
     assert len(best) == MAX_BEST
 
 
-def test_a_prioritize_call_without_nodes_is_remembered(calls: AnsweredCalls) -> None:
+def test_a_prioritize_call_without_nodes_is_remembered(calls: LastAnswers) -> None:
     calls.note_prioritize("u", 8, literals(), np.array([], dtype=np.int64))
 
     assert calls.of("u")["prioritize"].best == ()
 
 
 def test_both_verbs_are_kept_and_the_newest_answer_of_each(
-    calls: AnsweredCalls,
+    calls: LastAnswers,
 ) -> None:
     calls.note_filter("u", 1, np.array([0]))
     calls.note_prioritize("u", 1, literals("a"), np.array([10]))
@@ -80,7 +80,7 @@ def test_both_verbs_are_kept_and_the_newest_answer_of_each(
     }
 
 
-def test_the_pod_asked_about_longest_ago_is_forgotten(calls: AnsweredCalls) -> None:
+def test_the_pod_asked_about_longest_ago_is_forgotten(calls: LastAnswers) -> None:
     for number in range(MAX_PODS):
         calls.note_filter(f"u{number}", 1, np.array([0]))
     calls.note_filter("u0", 2, np.array([0]))
@@ -91,7 +91,7 @@ def test_the_pod_asked_about_longest_ago_is_forgotten(calls: AnsweredCalls) -> N
     assert calls.of("new") != {}
 
 
-def test_a_pod_without_uid_is_not_remembered(calls: AnsweredCalls) -> None:
+def test_a_pod_without_uid_is_not_remembered(calls: LastAnswers) -> None:
     calls.note_filter("", 1, np.array([0]))
 
     assert calls.of("") == {}

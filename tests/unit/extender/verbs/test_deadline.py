@@ -66,10 +66,10 @@ def app() -> ExtenderApp:
 def test_a_call_that_has_waited_too_long_is_an_error_with_nothing_in_it(
     app: ExtenderApp, path: str
 ) -> None:
-    question = {"Pod": make_pod(gpus=1), "Nodes": None, "NodeNames": ["a"]}
+    verb_call = {"Pod": make_pod(gpus=1), "Nodes": None, "NodeNames": ["a"]}
 
     late = app.client.simulate_post(
-        path, body=json.dumps(question).encode(), extras=LONG_AGO
+        path, body=json.dumps(verb_call).encode(), extras=LONG_AGO
     )
 
     assert (late.status_code, late.content) == (504, b"")
@@ -80,7 +80,7 @@ def test_a_call_that_has_waited_too_long_is_an_error_with_nothing_in_it(
         )
         == 1
     )
-    assert app.ask(path, make_pod(gpus=1), ["a"])
+    assert app.pod_request(path, make_pod(gpus=1), ["a"])
 
 
 def test_a_preempt_call_that_takes_too_long_is_not_answered() -> None:
@@ -104,9 +104,9 @@ def test_a_preempt_call_that_takes_too_long_is_not_answered() -> None:
 
     options = build_verb_options(make_settings())
     resource = PreemptResource(Slow(), lambda: options, Observer())
-    question = {"Pod": make_pod(gpus=1), "NodeNameToMetaVictims": {}}
+    verb_call = {"Pod": make_pod(gpus=1), "NodeNameToMetaVictims": {}}
     req = falcon.Request(
-        falcon.testing.create_environ(method="POST", body=json.dumps(question))
+        falcon.testing.create_environ(method="POST", body=json.dumps(verb_call))
     )
     req.context.deadline = Deadline(clock.now + 0.8, clock)
 

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from cluster.ledger.writer import SnapshotCell
-from extender.verbs.call import Question, pose
+from extender.verbs.call import VerbCall, look_up
 from extender.verbs.filter_answer import encode_filter
-from extender.verbs.memo import MAX_CALLS, FilterCall, Memo
+from extender.verbs.memo import MAX_CALLS, FilterCall, FilterMemo
 from extender.verbs.verbs import filter_nodes, prioritize_nodes
 from extender.wire import answers
 from extender.wire import filter as wire
@@ -38,33 +38,35 @@ def body_of(pod: dict[str, Any], *names: str) -> bytes:
 def filter_call(body: bytes, snapshot: Snapshot = SNAPSHOT) -> FilterCall:
     """Return a filter call that was answered."""
     args = wire.decode_args(body)
-    question = pose(args, snapshot, OPTIONS)
-    result = filter_nodes(question, OPTIONS)
-    answer = encode_filter(body, args, question, result, None)
-    assert answer.next_body is not None
-    return FilterCall(answer.next_body, OPTIONS, question, answer.places)
+    verb_call = look_up(args, snapshot, OPTIONS)
+    result = filter_nodes(verb_call, OPTIONS)
+    answer = encode_filter(body, args, verb_call, result, None)
+    assert answer.expected_prioritize_body is not None
+    return FilterCall(
+        answer.expected_prioritize_body, OPTIONS, verb_call, answer.places
+    )
 
 
-def make_memo(*calls: FilterCall, snapshot: Snapshot = SNAPSHOT) -> Memo:
+def make_memo(*calls: FilterCall, snapshot: Snapshot = SNAPSHOT) -> FilterMemo:
     """Return a memo of `calls`, with `snapshot` as the present one."""
     cell = SnapshotCell()
     cell.publish(snapshot)
-    memo = Memo(cell)
+    memo = FilterMemo(cell)
     for call in calls:
         memo.keep(call)
     return memo
 
 
-def answer_to(question: Question) -> bytes:
+def answer_to(verb_call: VerbCall) -> bytes:
     """Return the bytes of a prioritize answer."""
-    priorities = prioritize_nodes(question, OPTIONS)
-    return answers.encode_priorities(question.literals(), priorities)
+    priorities = prioritize_nodes(verb_call, OPTIONS)
+    return answers.encode_priorities(verb_call.literals(), priorities)
 
 
 def answer_from(call: FilterCall) -> bytes:
     """Return the bytes of a prioritize answer about what passed the filter call."""
-    priorities = prioritize_nodes(call.question, OPTIONS, call.places)
-    literals = call.question.literals(call.places)
+    priorities = prioritize_nodes(call.verb_call, OPTIONS, call.places)
+    literals = call.verb_call.literals(call.places)
     return answers.encode_priorities(literals, priorities)
 
 
@@ -89,7 +91,7 @@ def test_a_recalled_question_has_the_answer_of_a_new_one(
     recalled = memo.recall(body, OPTIONS)
 
     assert recalled is not None
-    posed = pose(wire.decode_args(body), SNAPSHOT, OPTIONS)
+    posed = look_up(wire.decode_args(body), SNAPSHOT, OPTIONS)
     assert answer_from(recalled) == answer_to(posed)
 
 
@@ -137,8 +139,8 @@ def test_a_newer_snapshot_of_the_same_nodes_is_what_is_answered_from() -> None:
     recalled = memo.recall(body, OPTIONS)
 
     assert recalled is not None
-    posed = pose(wire.decode_args(body), newer, OPTIONS)
-    before = pose(wire.decode_args(body), SNAPSHOT, OPTIONS)
+    posed = look_up(wire.decode_args(body), newer, OPTIONS)
+    before = look_up(wire.decode_args(body), SNAPSHOT, OPTIONS)
     assert answer_from(recalled) == answer_to(posed) != answer_to(before)
 
 
@@ -163,7 +165,7 @@ def test_the_newest_call_of_a_pod_counts() -> None:
     recalled = memo.recall(body_of(POD, "full", "idle"), OPTIONS)
 
     assert recalled is not None
-    assert recalled.question.literals() == ["full", "idle"]
+    assert recalled.verb_call.literals() == ["full", "idle"]
 
 
 def test_only_the_last_calls_are_kept() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
-from extender.verbs.call import read_ask
+from extender.verbs.call import read_pod_request
 from extender.verbs.preempt import Preemption, preempt_nodes, without_victims
 from extender.wire.preempt import PreemptArgs, Victims
 from scoring.feasibility import Verdict
@@ -192,11 +192,11 @@ def test_under_trust_a_node_that_we_find_too_full_is_counted() -> None:
     snapshot = cluster(pods=[holding(4, "low"), holding(4, "mid")])
     args = args_of(make_pod(name="high", gpus=8))
 
-    assert preempt_nodes(args, snapshot, TRUSTING).result.disagreements == 1
+    assert preempt_nodes(args, snapshot, TRUSTING).result.count_mismatches == 1
     assert (
         preempt_nodes(
             args_of(make_pod(name="high", gpus=4)), snapshot, TRUSTING
-        ).result.disagreements
+        ).result.count_mismatches
         == 0
     )
 
@@ -251,7 +251,7 @@ def test_a_node_of_another_type_is_dropped() -> None:
         pytest.param([], ["low"], True, id="nobody minds"),
     ],
 )
-def test_who_wants_the_cards_alone_decides(
+def test_who_wants_the_gpus_alone_decides(
     wants_alone: list[str], named: list[str], expected: bool, is_trusting: bool
 ) -> None:
     def pod(name: str, node_name: str = "") -> dict[str, Any]:
@@ -288,7 +288,9 @@ def test_the_snapshot_itself_is_left_as_it_is() -> None:
     snapshot = cluster(pods=[holding(8, "low")])
     args = args_of(make_pod(name="high", gpus=8))
 
-    afterwards = without_victims(snapshot, args.victims, read_ask(args.pod, ENFORCING))
+    afterwards = without_victims(
+        snapshot, args.victims, read_pod_request(args.pod, ENFORCING)
+    )
 
     assert snapshot.free(GPU).tolist() == [0]
     assert afterwards.free(GPU).tolist() == [8]

@@ -6,29 +6,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.verbs.reuse import MAX_FEW, MAX_ROWS, MAX_SHAPES, Alike, rows_of
-from scoring.candidates import Ask, Candidates, LabelKeys, take_columns
-from scoring.gpu.node_gpus import NodeCards
+from extender.verbs.reuse import MAX_FEW, MAX_ROWS, MAX_SHAPES, RowResults, rows_of
+from scoring.candidates import Candidates, LabelKeys, PodRequest, take_columns
+from scoring.gpu.node_gpus import NodeGpus
 from tests.builders import GPU, make_node, make_snapshot
 from tests.fakes.judging import Judging
 
 KEYS = LabelKeys()
-ASK = Ask("", ((GPU, 2),), GPU, None, "")
+ASK = PodRequest("", ((GPU, 2),), GPU, None, "")
 
 
-def candidates_with(*gpus: int, ask: Ask = ASK) -> Candidates:
+def candidates_with(*gpus: int, pod_request: PodRequest = ASK) -> Candidates:
     names = [f"node-{number}" for number in range(len(gpus))]
     nodes = [
         make_node(name=name, gpus=count)
         for name, count in zip(names, gpus, strict=True)
     ]
     every = np.arange(len(gpus), dtype=np.intp)
-    return take_columns(make_snapshot(nodes=nodes), every, ask, KEYS)
+    return take_columns(make_snapshot(nodes=nodes), every, pod_request, KEYS)
 
 
 def test_a_candidate_like_an_earlier_one_is_not_computed() -> None:
     judging = Judging()
-    alike = Alike(judging)
+    alike = RowResults(judging)
 
     first = alike(candidates_with(4, 1), ASK)
     again = alike(candidates_with(1, 4, 1), ASK)
@@ -42,7 +42,7 @@ def test_a_candidate_like_an_earlier_one_is_not_computed() -> None:
 
 def test_one_unlike_candidate_has_all_computed() -> None:
     judging = Judging()
-    alike = Alike(judging)
+    alike = RowResults(judging)
     alike(candidates_with(4), ASK)
 
     verdicts, _ = alike(candidates_with(4, 8), ASK)
@@ -52,11 +52,11 @@ def test_one_unlike_candidate_has_all_computed() -> None:
 
 
 def test_pods_that_ask_for_something_else_have_results_of_their_own() -> None:
-    alike = Alike(Judging())
+    alike = RowResults(Judging())
     greedy = replace(ASK, request=((GPU, 8),))
 
     assert alike(candidates_with(4), ASK)[0].tolist() == [0]
-    assert alike(candidates_with(4, ask=greedy), greedy)[0].tolist() != [0]
+    assert alike(candidates_with(4, pod_request=greedy), greedy)[0].tolist() != [0]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_pods_that_ask_for_something_else_have_results_of_their_own() -> None:
 )
 def test_they_are_computed_each_time(count: int) -> None:
     judging = Judging()
-    alike = Alike(judging)
+    alike = RowResults(judging)
 
     for _ in range(2):
         alike(candidates_with(*[4] * count), ASK)
@@ -74,37 +74,37 @@ def test_they_are_computed_each_time(count: int) -> None:
 
 def test_a_pod_that_asks_for_many_resources_has_nothing_remembered() -> None:
     judging = Judging()
-    alike = Alike(judging)
-    ask = replace(ASK, request=tuple((f"x/{n}", 1) for n in range(MAX_FEW + 1)))
+    alike = RowResults(judging)
+    pod_request = replace(ASK, request=tuple((f"x/{n}", 1) for n in range(MAX_FEW + 1)))
 
     for _ in range(2):
-        alike(candidates_with(4, ask=ask), ask)
+        alike(candidates_with(4, pod_request=pod_request), pod_request)
 
     assert judging.counts == [1, 1]
 
 
 def test_results_are_remembered_for_so_many_candidates() -> None:
     judging = Judging()
-    alike = Alike(judging)
+    alike = RowResults(judging)
     for gpus in range(MAX_ROWS + 1):
-        alike(replace(candidates_with(4), tenants=np.array([gpus])), ASK)
+        alike(replace(candidates_with(4), gpu_pods=np.array([gpus])), ASK)
     before = len(judging.counts)
 
-    alike(replace(candidates_with(4), tenants=np.array([MAX_ROWS])), ASK)
+    alike(replace(candidates_with(4), gpu_pods=np.array([MAX_ROWS])), ASK)
     assert len(judging.counts) == before
-    alike(replace(candidates_with(4), tenants=np.array([0])), ASK)
+    alike(replace(candidates_with(4), gpu_pods=np.array([0])), ASK)
     assert len(judging.counts) == before + 1
 
 
 def test_results_are_remembered_for_so_many_requests() -> None:
     judging = Judging()
-    alike = Alike(judging)
+    alike = RowResults(judging)
     for amount in range(1, MAX_SHAPES + 2):
-        ask = replace(ASK, request=((GPU, amount),))
-        alike(candidates_with(4, ask=ask), ask)
+        pod_request = replace(ASK, request=((GPU, amount),))
+        alike(candidates_with(4, pod_request=pod_request), pod_request)
 
     first = replace(ASK, request=((GPU, 1),))
-    alike(candidates_with(4, ask=first), first)
+    alike(candidates_with(4, pod_request=first), first)
 
     assert len(judging.counts) == MAX_SHAPES + 2
 
@@ -114,9 +114,9 @@ def another(name: str, value: Any) -> dict[str, Any]:
     match name:
         case "type_codes" | "type_names":
             return {"type_codes": np.array([1]), "type_names": ("", "a100")}
-        case "card_codes" | "card_kinds":
-            kinds = (NodeCards(), NodeCards("H100"))
-            return {"card_codes": np.array([1]), "card_kinds": kinds}
+        case "gpu_codes" | "gpu_kinds":
+            kinds = (NodeGpus(), NodeGpus("H100"))
+            return {"gpu_codes": np.array([1]), "gpu_kinds": kinds}
         case _ if value.dtype == np.bool_:
             return {name: ~value}
         case _:

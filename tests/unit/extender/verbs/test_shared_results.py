@@ -15,8 +15,8 @@ from cluster.ledger.changes import (
     PodGone,
     PodSeen,
 )
-from extender.verbs.reuse import Standings
-from scoring.candidates import Ask, LabelKeys, take_columns
+from extender.verbs.reuse import SharedResults
+from scoring.candidates import LabelKeys, PodRequest, take_columns
 from scoring.feasibility import judge
 from scoring.snapshot import Snapshot
 from tests.builders import (
@@ -31,57 +31,57 @@ from tests.builders import (
 from tests.fakes.judging import Judging
 
 KEYS = LabelKeys()
-ASK = Ask("", ((GPU, 2),), GPU, None, "")
+ASK = PodRequest("", ((GPU, 2),), GPU, None, "")
 
 
 def all_columns(snapshot: Snapshot) -> Any:
     return np.arange(len(snapshot.nodes.names), dtype=np.intp)
 
 
-def judged_anew(snapshot: Snapshot, ask: Ask) -> list[int]:
-    candidates = take_columns(snapshot, all_columns(snapshot), ask, KEYS)
-    result = judge(candidates, ask, is_enforcing=True)
+def judged_anew(snapshot: Snapshot, pod_request: PodRequest) -> list[int]:
+    candidates = take_columns(snapshot, all_columns(snapshot), pod_request, KEYS)
+    result = judge(candidates, pod_request, is_enforcing=True)
     return [int(verdict) for verdict in result.verdicts]
 
 
 def test_what_is_kept_is_not_computed_again() -> None:
     judging = Judging()
-    standings = Standings(judging, KEYS)
+    shared_results = SharedResults(judging, KEYS)
     snapshot = make_snapshot(nodes=[make_node(name=name, gpus=4) for name in "abc"])
 
     for columns in ([0, 2], [1], [2, 1, 0]):
-        standings.take(snapshot, np.array(columns, dtype=np.intp), ASK)
+        shared_results.take(snapshot, np.array(columns, dtype=np.intp), ASK)
 
     assert judging.counts == [3]
 
 
 def test_only_changed_nodes_are_computed() -> None:
     judging = Judging()
-    standings = Standings(judging, KEYS)
+    shared_results = SharedResults(judging, KEYS)
     ledger = make_ledger(nodes=[make_node(name=name, gpus=4) for name in "abc"])
     first = ledger.build()
-    standings.take(first, all_columns(first), ASK)
+    shared_results.take(first, all_columns(first), ASK)
 
     ledger.apply(PodSeen(make_pod_record(make_pod(gpus=3, node_name="b"))))
     second = ledger.build()
-    verdicts, _ = standings.take(second, all_columns(second), ASK)
+    verdicts, _ = shared_results.take(second, all_columns(second), ASK)
 
     assert judging.counts == [3, 1]
     assert verdicts.tolist() == judged_anew(second, ASK)
 
 
 def test_a_node_that_changed_before_another_layout_is_computed() -> None:
-    standings = Standings(Judging(), KEYS)
+    shared_results = SharedResults(Judging(), KEYS)
     ledger = make_ledger(nodes=[make_node(name=name, gpus=4) for name in "ab"])
     first = ledger.build()
-    standings.take(first, all_columns(first), ASK)
+    shared_results.take(first, all_columns(first), ASK)
     ledger.apply(PodSeen(make_pod_record(make_pod(name="p", gpus=4, node_name="a"))))
     ledger.build()
     other = make_pod(name="q", requests={"nvidia.com/mig-1g.10gb": "1"}, node_name="b")
     ledger.apply(PodSeen(make_pod_record(other)))  # a resource nobody had before
 
     snapshot = ledger.build()
-    verdicts, _ = standings.take(snapshot, all_columns(snapshot), ASK)
+    verdicts, _ = shared_results.take(snapshot, all_columns(snapshot), ASK)
 
     assert snapshot.nodes is first.nodes
     assert verdicts.tolist() == judged_anew(snapshot, ASK) != [0, 0]
@@ -89,12 +89,12 @@ def test_a_node_that_changed_before_another_layout_is_computed() -> None:
 
 def test_pods_that_ask_alike_share_a_standing() -> None:
     judging = Judging()
-    standings = Standings(judging, KEYS)
+    shared_results = SharedResults(judging, KEYS)
     snapshot = make_snapshot(nodes=[make_node(name="a", gpus=4)])
 
     for uid in ("one", "other"):
-        ask = Ask(uid, ASK.request, GPU, None, "a")
-        standings.take(snapshot, all_columns(snapshot), ask)
+        pod_request = PodRequest(uid, ASK.request, GPU, None, "a")
+        shared_results.take(snapshot, all_columns(snapshot), pod_request)
 
     assert judging.counts == [1]
 
@@ -102,30 +102,30 @@ def test_pods_that_ask_alike_share_a_standing() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param(Ask("", ((GPU, 3),), GPU, None, ""), id="another amount"),
-        pytest.param(Ask("", ((GPU, 2),), GPU, "v100", ""), id="another type"),
+        pytest.param(PodRequest("", ((GPU, 3),), GPU, None, ""), id="another amount"),
+        pytest.param(PodRequest("", ((GPU, 2),), GPU, "v100", ""), id="another type"),
     ],
 )
-def test_pods_that_ask_otherwise_do_not(other: Ask) -> None:
+def test_pods_that_ask_otherwise_do_not(other: PodRequest) -> None:
     judging = Judging()
-    standings = Standings(judging, KEYS)
+    shared_results = SharedResults(judging, KEYS)
     snapshot = make_snapshot(nodes=[make_node(name="a", gpus=4)])
 
-    for ask in (ASK, other):
-        standings.take(snapshot, all_columns(snapshot), ask)
+    for pod_request in (ASK, other):
+        shared_results.take(snapshot, all_columns(snapshot), pod_request)
 
     assert judging.counts == [1, 1]
 
 
 def test_an_older_snapshot_is_answered_from_itself() -> None:
-    standings = Standings(Judging(), KEYS)
+    shared_results = SharedResults(Judging(), KEYS)
     ledger = make_ledger(nodes=[make_node(name="a", gpus=4)])
     older = ledger.build()
     ledger.apply(PodSeen(make_pod_record(make_pod(gpus=3, node_name="a"))))
     newer = ledger.build()
 
     answers = [
-        standings.take(snapshot, all_columns(snapshot), ASK)[0].tolist()
+        shared_results.take(snapshot, all_columns(snapshot), ASK)[0].tolist()
         for snapshot in (newer, older, newer)
     ]
 
@@ -134,40 +134,40 @@ def test_an_older_snapshot_is_answered_from_itself() -> None:
 
 
 def test_an_answer_may_be_written_to() -> None:
-    standings = Standings(Judging(), KEYS)
+    shared_results = SharedResults(Judging(), KEYS)
     snapshot = make_snapshot(nodes=[make_node(name="a", gpus=4)])
 
-    standings.take(snapshot, all_columns(snapshot), ASK)[0][:] = 99
+    shared_results.take(snapshot, all_columns(snapshot), ASK)[0][:] = 99
 
-    assert standings.take(snapshot, all_columns(snapshot), ASK)[0].tolist() == [0]
+    assert shared_results.take(snapshot, all_columns(snapshot), ASK)[0].tolist() == [0]
 
 
 def test_a_call_on_an_older_snapshot_does_not_undo_what_is_kept() -> None:
     judging = Judging()
-    standings = Standings(judging, KEYS)
-    # So many that what is remembered of few (`Alike`) does not hide the work.
+    shared_results = SharedResults(judging, KEYS)
+    # So many that what is remembered of few (`RowResults`) does not hide the work.
     ledger = make_ledger(nodes=[make_node(name=name) for name in "abcdefghij"])
     older = ledger.build()
     ledger.apply(NodeSeen(make_node_record(make_node(name="b", gpus=4))))
     newer = ledger.build()
-    standings.take(newer, all_columns(newer), ASK)
-    standings.take(older, all_columns(older), ASK)
+    shared_results.take(newer, all_columns(newer), ASK)
+    shared_results.take(older, all_columns(older), ASK)
     judged = len(judging.counts)
 
-    standings.take(newer, all_columns(newer), ASK)
+    shared_results.take(newer, all_columns(newer), ASK)
 
     assert len(judging.counts) == judged
 
 
 def test_only_the_newest_standings_are_kept() -> None:
     judging = Judging()
-    standings = Standings(judging, KEYS, max_kept=2)
+    shared_results = SharedResults(judging, KEYS, max_kept=2)
     names = "abcdefghijkl"  # too many to be remembered by what is known of them
     snapshot = make_snapshot(nodes=[make_node(name=name, gpus=4) for name in names])
 
     for amount in (1, 2, 3, 1, 3):
-        ask = Ask("", ((GPU, amount),), GPU, None, "")
-        standings.take(snapshot, all_columns(snapshot), ask)
+        pod_request = PodRequest("", ((GPU, amount),), GPU, None, "")
+        shared_results.take(snapshot, all_columns(snapshot), pod_request)
 
     assert len(judging.counts) == 4  # the first one twice
 
@@ -205,12 +205,12 @@ def changes() -> st.SearchStrategy[Change]:
 def test_any_history_is_answered_as_if_nothing_were_kept(
     history: list[list[Change]],
 ) -> None:
-    standings = Standings(Judging(), KEYS)
+    shared_results = SharedResults(Judging(), KEYS)
     ledger = make_ledger(nodes=[make_node(name=name, gpus=4) for name in "abcdefghij"])
     for step in history:
         for change in step:
             ledger.apply(change)
         snapshot = ledger.build()
         if snapshot.nodes.names:
-            verdicts, _ = standings.take(snapshot, all_columns(snapshot), ASK)
+            verdicts, _ = shared_results.take(snapshot, all_columns(snapshot), ASK)
             assert verdicts.tolist() == judged_anew(snapshot, ASK)

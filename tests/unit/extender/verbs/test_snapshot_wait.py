@@ -1,7 +1,7 @@
 import pytest
 
 from cluster.ledger.changes import NodeSeen
-from extender.verbs.fresh_snapshot import MAX_SAVED_WAITS, Freshness
+from extender.verbs.fresh_snapshot import MAX_SAVED_WAITS, SnapshotWait
 from scoring.snapshot import Snapshot
 from tests.builders import make_ledger, make_node, make_node_record
 
@@ -39,7 +39,7 @@ class Published:
 def test_a_snapshot_that_comes_in_time_is_looked_at() -> None:
     published = Published(comes=True)
 
-    again = Freshness(published, 0.02).look_again(published.first)
+    again = SnapshotWait(published, 0.02).wait_for_newer(published.first)
 
     assert again is published.second
     assert published.waits == [0.02]
@@ -48,7 +48,7 @@ def test_a_snapshot_that_comes_in_time_is_looked_at() -> None:
 def test_a_wait_in_vain_ends_and_changes_nothing() -> None:
     published = Published(comes=False)
 
-    assert Freshness(published, 0.02).look_again(published.first) is None
+    assert SnapshotWait(published, 0.02).wait_for_newer(published.first) is None
     assert published.waits == [0.02]
 
 
@@ -56,7 +56,10 @@ def test_a_snapshot_that_is_there_already_costs_no_wait() -> None:
     published = Published(comes=False)
     published.is_published = True
 
-    assert Freshness(published, 0.02).look_again(published.first) is published.second
+    assert (
+        SnapshotWait(published, 0.02).wait_for_newer(published.first)
+        is published.second
+    )
     assert published.waits == []
 
 
@@ -64,7 +67,7 @@ def test_zero_milliseconds_switch_it_off() -> None:
     published = Published(comes=True)
     published.is_published = True
 
-    assert Freshness(published, 0.0).look_again(published.first) is None
+    assert SnapshotWait(published, 0.0).wait_for_newer(published.first) is None
 
 
 @pytest.mark.parametrize(
@@ -78,15 +81,15 @@ def test_zero_milliseconds_switch_it_off() -> None:
 def test_a_storm_of_refusals_waits_a_few_times_only(seconds: float, more: int) -> None:
     clock = Clock()
     published = Published(comes=False)
-    freshness = Freshness(published, 0.02, clock)
+    snapshot_wait = SnapshotWait(published, 0.02, clock)
 
     for _ in range(100):
-        freshness.look_again(published.first)
+        snapshot_wait.wait_for_newer(published.first)
 
     assert len(published.waits) == MAX_SAVED_WAITS
 
     clock.now += seconds
     for _ in range(100):
-        freshness.look_again(published.first)
+        snapshot_wait.wait_for_newer(published.first)
 
     assert len(published.waits) == MAX_SAVED_WAITS + more

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
-from extender.verbs.call import VerbOptions, pose, read_ask
+from extender.verbs.call import VerbOptions, look_up, read_pod_request
 from extender.verbs.verbs import (
     count_claimed,
     filter_nodes,
@@ -49,7 +49,7 @@ def verdicts_of(
     args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions = OPTIONS
 ) -> list[int]:
     """Return the verdict on each candidate."""
-    result = filter_nodes(pose(args, snapshot, options), options)
+    result = filter_nodes(look_up(args, snapshot, options), options)
     return [int(verdict) for verdict in result.verdicts]
 
 
@@ -57,7 +57,7 @@ def priorities_of(
     args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions = OPTIONS
 ) -> list[int]:
     """Return the priority of each candidate."""
-    result = prioritize_nodes(pose(args, snapshot, options), options)
+    result = prioritize_nodes(look_up(args, snapshot, options), options)
     return [int(priority) for priority in result]
 
 
@@ -67,10 +67,10 @@ def priorities_of(
 def test_only_managed_resources_are_asked() -> None:
     pod = make_pod(gpus=2, cpu="4", requests={"example.com/fpga": "1"})
 
-    ask = read_ask(read_pod(pod), OPTIONS)
+    pod_request = read_pod_request(read_pod(pod), OPTIONS)
 
-    assert ask.request == (("nvidia.com/gpu", 2),)
-    assert (ask.primary, ask.amount) == ("nvidia.com/gpu", 2)
+    assert pod_request.request == (("nvidia.com/gpu", 2),)
+    assert (pod_request.primary, pod_request.amount) == ("nvidia.com/gpu", 2)
 
 
 def test_an_ask_has_type_node_and_identity() -> None:
@@ -81,16 +81,20 @@ def test_an_ask_has_type_node_and_identity() -> None:
         status={"nominatedNodeName": "n"},
     )
 
-    ask = read_ask(read_pod(pod), OPTIONS)
+    pod_request = read_pod_request(read_pod(pod), OPTIONS)
 
-    assert (ask.uid, ask.accelerator, ask.nominated_node) == ("the-uid", "v100", "n")
+    assert (pod_request.uid, pod_request.accelerator, pod_request.nominated_node) == (
+        "the-uid",
+        "v100",
+        "n",
+    )
 
 
 def test_all_quantities_that_do_not_parse_are_named() -> None:
     pod = make_pod(requests={"nvidia.com/gpu": "1.2.3Gi", "memory": "much"})
 
     with pytest.raises(wire.WireError) as caught:
-        read_ask(read_pod(pod), OPTIONS)
+        read_pod_request(read_pod(pod), OPTIONS)
 
     assert [fault.path for fault in caught.value.faults] == [
         f"Pod.spec.containers[0].resources.{kind}['{name}']"
@@ -102,7 +106,7 @@ def test_all_quantities_that_do_not_parse_are_named() -> None:
 def test_a_quantity_of_a_resource_we_do_not_track_is_not_ours_to_judge() -> None:
     pod = make_pod(gpus=1, requests={"example.com/fpga": "1.2.3Gi"})
 
-    assert read_ask(read_pod(pod), OPTIONS).request == (("nvidia.com/gpu", 1),)
+    assert read_pod_request(read_pod(pod), OPTIONS).request == (("nvidia.com/gpu", 1),)
 
 
 # --- verdicts and priorities -------------------------------------------------
@@ -211,7 +215,7 @@ def test_all_faults_of_all_templates_are_named() -> None:
     bad_amounts = make_node(name="b", gpus="1.2.3Gi", cpu="-1")
 
     with pytest.raises(wire.WireError) as caught:
-        pose(
+        look_up(
             asking_with(make_pod(gpus=1), bad_labels, bad_amounts),
             make_snapshot(),
             OPTIONS,
@@ -234,17 +238,19 @@ def test_trust_counts_the_nodes_where_we_are_behind() -> None:
     )
 
     result = filter_nodes(
-        pose(asking(make_pod(gpus=2), "a", "b"), snapshot, options), options
+        look_up(asking(make_pod(gpus=2), "a", "b"), snapshot, options), options
     )
 
     assert result.verdicts.tolist() == [Verdict.FEASIBLE] * 2
-    assert result.disagreements == 1
+    assert result.count_mismatches == 1
 
 
 def test_priorities_are_int64_in_the_shape_of_the_question() -> None:
     snapshot = make_snapshot(nodes=[make_node(name="a", gpus=1)])
 
-    got = prioritize_nodes(pose(asking(make_pod(gpus=1)), snapshot, OPTIONS), OPTIONS)
+    got = prioritize_nodes(
+        look_up(asking(make_pod(gpus=1)), snapshot, OPTIONS), OPTIONS
+    )
 
     assert (got.dtype, got.shape) == (np.dtype(np.int64), (0,))
 
@@ -253,15 +259,15 @@ def test_a_name_that_comes_again_is_one_candidate() -> None:
     options = build_verb_options(make_settings())
     snapshot = make_snapshot(nodes=[make_node(name=name, gpus=4) for name in "abc"])
 
-    question = pose(
+    verb_call = look_up(
         asking(make_pod(gpus=2), "b", "a", "b", "ghost", "a", "ghost"),
         snapshot,
         options,
     )
 
-    assert list(question.names) == ["b", "a", "ghost"]
-    assert question.literals() == ["b", "a", "ghost"]
-    assert question.columns.tolist() == [1, 0, -1]
+    assert list(verb_call.names) == ["b", "a", "ghost"]
+    assert verb_call.literals() == ["b", "a", "ghost"]
+    assert verb_call.columns.tolist() == [1, 0, -1]
 
 
 # --- shortlist ---------------------------------------------------------------
@@ -287,8 +293,8 @@ def short_places(
     args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions = SHORT
 ) -> list[int] | None:
     """Return the places of the shortlist, None for all that are feasible."""
-    question = pose(args, snapshot, options)
-    places = shortlisted(question, filter_nodes(question, options), options)
+    verb_call = look_up(args, snapshot, options)
+    places = shortlisted(verb_call, filter_nodes(verb_call, options), options)
     return None if places is None else places.tolist()
 
 
@@ -334,16 +340,16 @@ def test_a_pod_that_asks_nothing_of_ours_is_offered_all() -> None:
 def test_scores_count_pods_under_way_and_verdicts_do_not() -> None:
     scoring = {"strategy": "binpack"}
     options = build_verb_options(make_settings({"scoring": scoring}))
-    question = pose(
+    verb_call = look_up(
         asking(make_pod(gpus=4), "a", "b", "ghost"), holding(a=0, b=4), options
     )
     under_way = {"a": [((GPU, 6),)], "ghost": [((GPU, 1),)]}
 
     assert (
-        filter_nodes(question, options).verdicts.tolist()[:2] == [Verdict.FEASIBLE] * 2
+        filter_nodes(verb_call, options).verdicts.tolist()[:2] == [Verdict.FEASIBLE] * 2
     )
-    assert prioritize_nodes(question, options).tolist() == [0, 10, 0]
-    placed = prioritize_nodes(question, options, under_way=under_way)
+    assert prioritize_nodes(verb_call, options).tolist() == [0, 10, 0]
+    placed = prioritize_nodes(verb_call, options, under_way=under_way)
     assert placed.tolist() == [10, 0, 0]
 
 
@@ -398,6 +404,6 @@ def test_nodes_that_pass_by_a_device_class_are_counted(
         nodes=[make_node(name="a", gpus=4), make_node(name="b")],
         device_class_resources=classes,
     )
-    question = pose(asking(make_pod(gpus=1), "a", "b", "ghost"), snapshot, OPTIONS)
+    verb_call = look_up(asking(make_pod(gpus=1), "a", "b", "ghost"), snapshot, OPTIONS)
 
-    assert count_claimed(question, filter_nodes(question, OPTIONS), OPTIONS) == count
+    assert count_claimed(verb_call, filter_nodes(verb_call, OPTIONS), OPTIONS) == count

@@ -121,8 +121,8 @@ def test_a_nominated_node_is_exempt_from_the_count() -> None:
     pod = make_pod(gpus=1)
     holder = make_pod(name="holder", gpus=4, node_name="node-1")
     pods = RefusedPods(make_busy(), pod, holder)
-    ask = pods.ask_of(pod, nominated_node="node-1")
-    pods.wake_ups.note(ask, pods.snapshot.generation, 1, is_empty=True)
+    pod_request = pods.ask_of(pod, nominated_node="node-1")
+    pods.wake_ups.note(pod_request, pods.snapshot.generation, 1, is_empty=True)
     pods.wait(1)
 
     pods.put(make_node(gpus=4))

@@ -9,8 +9,8 @@ from extender.wakeup.feasible_nodes import MAX_COST
 from extender.wakeup.queue import MAX_JUDGED
 from scoring.eligibility import REQUIREMENT_COST
 from scoring.gpu.models import GpuModel, default_table, extended_table
-from scoring.gpu.node_gpus import CardReader, CardRules
-from scoring.gpu.requirements import DemandAnnotations
+from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
+from scoring.gpu.requirements import GpuAnnotations
 from tests.builders import SCOPE, Tree, make_node, make_pod
 from tests.fakes.refused_pods import POD, TICK_SECONDS, RefusedPods, make_busy
 
@@ -61,11 +61,11 @@ def test_settings_that_judging_depends_on_count_as_a_change(
 
 
 def test_a_pod_is_woken_when_its_rule_key_no_longer_refuses_a_node() -> None:
-    acme = CardRules(extended_table([GpuModel("Acme-1", 2**30)], {}))
+    acme = GpuLabelRules(extended_table([GpuModel("Acme-1", 2**30)], {}))
     builder = RecordBuilder(
         SCOPE,
-        cards=CardReader(acme),
-        annotations=DemandAnnotations(is_rule_key_filter=True),
+        gpus=GpuLabelReader(acme),
+        annotations=GpuAnnotations(is_rule_key_filter=True),
     )
     pod = make_pod(gpus=1, annotations={builder.annotations.rule_key: "Acme-1"})
     node = make_node(gpus=4, labels={"nvidia.com/gpu.product": "NVIDIA-L4"})
@@ -73,7 +73,7 @@ def test_a_pod_is_woken_when_its_rule_key_no_longer_refuses_a_node() -> None:
     pods.refuse(pod)
     assert pods.wait(10) == []
 
-    pods.use_cards(CardRules(default_table()))
+    pods.use_gpus(GpuLabelRules(default_table()))
 
     assert pods.wait(10) == ["pod-1"]
 

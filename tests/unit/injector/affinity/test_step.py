@@ -1,4 +1,4 @@
-"""The webhook writes what a pod demands of its cards into its affinity."""
+"""The webhook writes what a pod demands of its GPUs into its affinity."""
 
 import sys
 from dataclasses import replace
@@ -6,27 +6,34 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import SnapshotCell
 from injector.admission import AdmissionOptions
-from injector.affinity.step import TOO_MANY_TERMS, AffinityStep, KnownCards
+from injector.affinity.step import TOO_MANY_TERMS, AffinityStep, KnownGpus
 from injector.fallback.chains import Chains
 from injector.fallback.fallback import FallbackOptions
 from injector.steps import PodFacts
-from injector.warnings.gpu_types import DemandCheck
+from injector.warnings.gpu_types import GpuTypeCheck
 from scoring.gpu.models import default_table, extended_table
-from scoring.gpu.node_gpus import CardRules
-from scoring.gpu.requirements import DemandAnnotations
+from scoring.gpu.node_gpus import GpuLabelRules
+from scoring.gpu.requirements import GpuAnnotations
 from tests.builders import SCOPE, make_node, make_snapshot
 from tests.fakes.admissions import GPU, MIG_1G, MIG_2G, Admissions
 from tests.fakes.admissions import make_review as make_slice_pod
-from tests.fakes.webhook import Answered, both, container, gpus, make_pod, make_webhook
+from tests.fakes.webhook import (
+    Answered,
+    both,
+    container,
+    gpus,
+    make_pod,
+    make_webhook,
+)
 
 TYPE: Final = "gpu-extender.io/gpu-type"
 MEMORY: Final = "gpu-extender.io/min-gpu-memory"
 PRODUCT: Final = "nvidia.com/gpu.product"
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-RULES: Final = CardRules(default_table(), (PRODUCT,), ())
+RULES: Final = GpuLabelRules(default_table(), (PRODUCT,), ())
 L4: Final = {
     "key": PRODUCT,
     "operator": "In",
@@ -57,15 +64,15 @@ def publish(cell: SnapshotCell, *products: str) -> None:
 def send(
     pod: dict[str, Any],
     cell: SnapshotCell | None = None,
-    demands: DemandReader | None = None,
+    demands: GpuRequirementsReader | None = None,
 ) -> Answered:
     """Have a pod reviewed, twice."""
-    demands = demands or DemandReader()
+    demands = demands or GpuRequirementsReader()
     cell = cell or make_cell()
-    known = KnownCards(cell, RULES)
+    known = KnownGpus(cell, RULES)
     options = AdmissionOptions(
         steps=(AffinityStep(known, demands, SCOPE),),
-        checks=(DemandCheck(demands, SCOPE, cell),),
+        checks=(GpuTypeCheck(demands, SCOPE, cell),),
     )
     return make_webhook(options=options).send(pod)
 
@@ -114,7 +121,7 @@ def test_it_goes_into_the_terms_of_the_pod_and_into_nothing_else() -> None:
 
 
 def test_a_rule_key_that_filters_is_a_type() -> None:
-    demands = DemandReader(DemandAnnotations(is_rule_key_filter=True))
+    demands = GpuRequirementsReader(GpuAnnotations(is_rule_key_filter=True))
     pod = make_pod(container("a", gpus(1)), gpu_type="L4")
 
     answered = send(pod, demands=demands)
@@ -189,7 +196,7 @@ def test_types_are_written_before_the_cluster_has_been_read() -> None:
 
 def test_labels_are_followed_as_nodes_come_and_go() -> None:
     cell = make_cell("Tesla-T4")
-    step = AffinityStep(KnownCards(cell, RULES), DemandReader(), SCOPE)
+    step = AffinityStep(KnownGpus(cell, RULES), GpuRequirementsReader(), SCOPE)
 
     def written() -> Any:
         pod = wanting(memory="40Gi")
@@ -207,12 +214,12 @@ def test_labels_are_followed_as_nodes_come_and_go() -> None:
 
 
 def test_names_that_the_settings_add_count_from_then_on() -> None:
-    known = KnownCards(make_cell("team-card"), RULES)
-    step = AffinityStep(known, DemandReader(), SCOPE)
+    known = KnownGpus(make_cell("team-card"), RULES)
+    step = AffinityStep(known, GpuRequirementsReader(), SCOPE)
     pod = wanting(types="L4")
     table = extended_table([], {"L4": ("Team-Card",)})
 
-    known.use(CardRules(table, (PRODUCT,), ()))
+    known.use(GpuLabelRules(table, (PRODUCT,), ()))
     step.apply(pod, None)  # type: ignore[arg-type] # the step reads the pod alone
 
     terms = terms_of(pod)
@@ -223,7 +230,7 @@ def test_names_that_the_settings_add_count_from_then_on() -> None:
 
 def test_only_so_many_demands_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("injector.affinity.step._MAX_KNOWN", 1)
-    step = AffinityStep(KnownCards(make_cell(), RULES), DemandReader(), SCOPE)
+    step = AffinityStep(KnownGpus(make_cell(), RULES), GpuRequirementsReader(), SCOPE)
 
     for types in ("L4", "T4", "L4"):
         pod = wanting(types=types)
@@ -232,7 +239,7 @@ def test_only_so_many_demands_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def fall(*products: str, pod: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Have a pod weighed that asks for a slice, where there are only whole cards."""
+    """Have a pod weighed that asks for a slice, where there are only whole GPUs."""
     cluster = Admissions(
         nodes=[
             make_node(name=f"node-{number}", gpus=1, labels={PRODUCT: product})
@@ -240,7 +247,7 @@ def fall(*products: str, pod: dict[str, Any] | None = None) -> dict[str, Any]:
         ]
     )
     options = FallbackOptions(
-        Chains(((MIG_2G, MIG_1G, GPU),)), known_cards=KnownCards(cluster.cell, RULES)
+        Chains(((MIG_2G, MIG_1G, GPU),)), known_gpus=KnownGpus(cluster.cell, RULES)
     )
     cluster.fallback.use(options)
     changed, result, _ = cluster.review(pod)
@@ -250,13 +257,13 @@ def fall(*products: str, pod: dict[str, Any] | None = None) -> dict[str, Any]:
     return changed
 
 
-def test_a_pod_that_fell_is_kept_off_cards_that_are_too_small() -> None:
+def test_a_pod_that_fell_is_kept_off_gpus_that_are_too_small() -> None:
     pod = fall("NVIDIA-L4", "Tesla-T4", "pool-7")
 
     assert terms_of(pod) == [{"matchExpressions": [NOT_T4]}]
 
 
-def test_where_all_cards_are_large_enough_a_pod_that_fell_goes_anywhere() -> None:
+def test_where_all_gpus_are_large_enough_a_pod_that_fell_goes_anywhere() -> None:
     assert terms_of(fall("NVIDIA-L4", "pool-7")) is None
 
 
@@ -275,9 +282,9 @@ def test_a_slice_that_falls_to_a_slice_goes_anywhere() -> None:
             make_node(name="small", gpus=1, labels={PRODUCT: "Tesla-T4"}),
         ]
     )
-    known = KnownCards(cluster.cell, RULES)
+    known = KnownGpus(cluster.cell, RULES)
     chains = Chains(((MIG_2G, MIG_1G, GPU),))
-    cluster.fallback.use(FallbackOptions(chains, known_cards=known))
+    cluster.fallback.use(FallbackOptions(chains, known_gpus=known))
 
     pod, _, _ = cluster.review(make_slice_pod())
 
@@ -286,9 +293,9 @@ def test_a_slice_that_falls_to_a_slice_goes_anywhere() -> None:
 
 def test_what_a_pod_asks_at_any_length_is_not_remembered() -> None:
     resource = "nvidia.com/" + "x" * 1_000_000
-    known = KnownCards(make_cell("Tesla-T4"), RULES)
+    known = KnownGpus(make_cell("Tesla-T4"), RULES)
     pod = wanting(both({resource: "1"}), types="L4")
-    step = AffinityStep(known, DemandReader(), SCOPE)
+    step = AffinityStep(known, GpuRequirementsReader(), SCOPE)
     before = sys.getrefcount(resource)
 
     step.apply(pod, FACTS)

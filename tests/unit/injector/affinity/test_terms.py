@@ -8,8 +8,8 @@ import pytest
 from injector.affinity.terms import (
     MAX_TERMS,
     MAX_VALUES,
-    add_label_demand,
-    build_label_demand,
+    add_node_selector_terms,
+    build_node_selector_terms,
 )
 from scoring.gpu.affinity import LabelRule
 
@@ -121,7 +121,7 @@ def test_requirements_are_added(
 ) -> None:
     spec = copy.deepcopy(before)
 
-    assert add_label_demand(spec, build_label_demand(alternatives))
+    assert add_node_selector_terms(spec, build_node_selector_terms(alternatives))
     assert spec == after
 
 
@@ -164,7 +164,7 @@ def test_what_a_pod_requires_already_is_not_written_again(
 ) -> None:
     before = copy.deepcopy(spec)
 
-    assert add_label_demand(spec, build_label_demand(alternatives))
+    assert add_node_selector_terms(spec, build_node_selector_terms(alternatives))
     assert spec == before
 
 
@@ -187,11 +187,11 @@ def test_a_pod_that_would_be_mostly_affinity_stays_as_it_is(
 ) -> None:
     before = copy.deepcopy(spec)
 
-    assert not add_label_demand(spec, build_label_demand(alternatives))
+    assert not add_node_selector_terms(spec, build_node_selector_terms(alternatives))
     assert spec == before
 
 
 def test_a_pod_with_many_terms_of_its_own_that_suffice_is_left_alone() -> None:
     spec = with_terms(*[having(IN_A)] * (MAX_TERMS + 1))
 
-    assert add_label_demand(spec, build_label_demand((A,)))
+    assert add_node_selector_terms(spec, build_node_selector_terms((A,)))

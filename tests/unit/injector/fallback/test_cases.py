@@ -33,7 +33,7 @@ from tests.fakes.webhook import (
 
 SLICES_OF_1G = make_node(name="a", resources={MIG_1G: "28"})
 CORDONED_1G = make_node(name="a", resources={MIG_1G: "28"}, is_cordoned=True)
-FOUR_CARDS = make_node(name="b", gpus=4)
+FOUR_GPUS = make_node(name="b", gpus=4)
 ONE_2G = both({MIG_2G: "1"})
 UNCHANGED = None
 
@@ -48,7 +48,7 @@ def send(nodes: list[Tree], *containers: Tree, gpu_type: str | None = None) -> A
     ("nodes", "quantity", "final", "record"),
     [
         pytest.param([SLICES_OF_1G], 1, MIG_1G, "2g.20gb->1g.10gb", id="1g is free"),
-        pytest.param([FOUR_CARDS], 1, GPU, "2g.20gb->gpu", id="only cards"),
+        pytest.param([FOUR_GPUS], 1, GPU, "2g.20gb->gpu", id="only cards"),
         pytest.param(
             [make_node(name="a", resources={MIG_2G: "1"})],
             1,
@@ -64,7 +64,7 @@ def send(nodes: list[Tree], *containers: Tree, gpu_type: str | None = None) -> A
             id="two asked, one 2g and two 1g free",
         ),
         pytest.param(
-            [CORDONED_1G, FOUR_CARDS], 1, GPU, "2g.20gb->gpu", id="1g is cordoned"
+            [CORDONED_1G, FOUR_GPUS], 1, GPU, "2g.20gb->gpu", id="1g is cordoned"
         ),
     ],
 )
@@ -147,7 +147,7 @@ def test_what_a_container_asked_before_is_in_the_audit_log() -> None:
 
 
 def test_one_patch_carries_fallback_and_injection() -> None:
-    answered = send([FOUR_CARDS], container("a", ONE_2G), gpu_type="V100")
+    answered = send([FOUR_GPUS], container("a", ONE_2G), gpu_type="V100")
 
     assert answered.amounts("a") == {GPU: "1", "cpu": "4", "memory": "8Gi"}
     assert answered.annotations == {

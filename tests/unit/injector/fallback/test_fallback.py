@@ -359,7 +359,7 @@ def test_other_annotations_stay() -> None:
         ),
     ],
 )
-def test_shares_of_cards_stand_in_only_for_who_allows_it(
+def test_shares_of_gpus_stand_in_only_for_who_allows_it(
     labels: dict[str, str],
 ) -> None:
     admissions = Admissions(nodes=[slices("a", gpus=40, labels=labels)])
@@ -382,7 +382,7 @@ def test_shares_of_cards_stand_in_only_for_who_allows_it(
         pytest.param({"nvidia.com/gpu.replicas": "1"}, "2g.20gb->gpu", id="unshared"),
     ],
 )
-def test_a_card_is_not_known_to_have_less_memory_than_the_slice(
+def test_a_gpu_is_not_known_to_have_less_memory_than_the_slice(
     labels: dict[str, str], outcome: str
 ) -> None:
     nodes = [slices("a", gpus=4, labels=labels)]
@@ -390,7 +390,7 @@ def test_a_card_is_not_known_to_have_less_memory_than_the_slice(
     assert Admissions(nodes=nodes).outcome() == outcome
 
 
-def test_the_largest_slice_says_how_much_memory_a_card_must_have() -> None:
+def test_the_largest_slice_says_how_much_memory_a_gpu_must_have() -> None:
     small = slices("a", gpus=4, labels={"nvidia.com/gpu.memory": "23034"})
     both = make_review({MIG_3G: 1, MIG_2G: 1})
 
@@ -671,7 +671,7 @@ def test_a_pod_that_asks_several_resources_is_laid_on_one_node() -> None:
     assert admissions.outcome() == "kept_full"
 
 
-def test_ten_pods_on_two_nodes_of_four_cards_all_take_cards() -> None:
+def test_ten_pods_on_two_nodes_of_four_gpus_all_take_gpus() -> None:
     admissions = Admissions(nodes=[slices("a", gpus=4), slices("b", gpus=4)])
 
     results = [admissions.review() for _ in range(10)]
@@ -693,7 +693,7 @@ def test_of_nine_pods_one_takes_the_one_free_slice() -> None:
     assert outcomes == ["2g.20gb->1g.10gb"] + ["2g.20gb->gpu"] * 8
 
 
-def test_a_hold_is_laid_on_cards_that_suit_its_pod_alone() -> None:
+def test_a_hold_is_laid_on_gpus_that_suit_its_pod_alone() -> None:
     # Without regard to sharing, the holds would be laid on the fuller, shared node.
     shared = slices("a", gpus=2, labels={"nvidia.com/gpu.replicas": "2"})
     admissions = Admissions(nodes=[shared, slices("b", gpus=3)])

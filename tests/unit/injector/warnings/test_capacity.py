@@ -3,7 +3,7 @@
 import sys
 from typing import Final
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import SnapshotCell
 from injector.admission import AdmissionOptions
 from injector.steps import PodFacts
@@ -26,7 +26,7 @@ def checking(*nodes: Tree) -> Webhook:
     cell = SnapshotCell()
     if nodes:
         cell.publish(make_snapshot(nodes=nodes))
-    check = CapacityCheck(cell, SCOPE, DemandReader())
+    check = CapacityCheck(cell, SCOPE, GpuRequirementsReader())
     return make_webhook(options=AdmissionOptions(checks=(check,)))
 
 
@@ -83,9 +83,11 @@ def test_where_no_node_has_the_type_that_is_demanded_nothing_is_said() -> None:
     webhook = checking(
         make_node(gpus=8, cpu="16", labels={"nvidia.com/gpu.product": "NVIDIA-L4"})
     )
-    demand = {"gpu-extender.io/gpu-type": "V100"}
+    gpu_requirements = {"gpu-extender.io/gpu-type": "V100"}
 
-    answered = webhook.send(make_pod(container("a", gpus(8)), annotations=demand))
+    answered = webhook.send(
+        make_pod(container("a", gpus(8)), annotations=gpu_requirements)
+    )
 
     assert answered.amounts("a")["cpu"] == "32"
     assert answered.warnings == []
@@ -133,7 +135,7 @@ def test_what_no_node_has_is_not_remembered() -> None:
     resource = "nvidia.com/mig-" + "x" * 1_000_000
     cell = SnapshotCell()
     cell.publish(make_snapshot(nodes=[make_node(gpus=1)]))
-    check = CapacityCheck(cell, SCOPE, DemandReader())
+    check = CapacityCheck(cell, SCOPE, GpuRequirementsReader())
     pod = make_pod(container("a", both({resource: "1"})))
     before = sys.getrefcount(resource)
 

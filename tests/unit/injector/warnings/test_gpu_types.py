@@ -2,11 +2,11 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import SnapshotCell
 from injector.fallback.choice import FallbackOutcome
 from injector.steps import PodFacts
-from injector.warnings.gpu_types import DemandCheck
+from injector.warnings.gpu_types import GpuTypeCheck
 from tests.builders import SCOPE, Tree, make_node, make_pod, make_snapshot
 from tests.fakes.admissions import LONG_CHAIN, Admissions, make_review
 
@@ -21,7 +21,7 @@ def warnings_about(pod: Tree, *nodes: Tree, is_synced: bool = True) -> tuple[str
     cell = SnapshotCell()
     if is_synced:
         cell.publish(make_snapshot(nodes=nodes))
-    return DemandCheck(DemandReader(), SCOPE, cell).apply(pod, FACTS)
+    return GpuTypeCheck(GpuRequirementsReader(), SCOPE, cell).apply(pod, FACTS)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_type_that_nobody_knows_is_told(value: str, said: str) -> None:
 def test_a_type_that_the_table_lacks_but_a_node_has_is_not_told() -> None:
     pod = make_pod(gpus=1, annotations={TYPE: "acme 1"})
 
-    assert warnings_about(pod, card("a", "Acme-1")) == ()
+    assert warnings_about(pod, gpu("a", "Acme-1")) == ()
 
 
 def test_a_name_is_not_read_as_another_one_without_its_plus() -> None:
@@ -104,7 +104,7 @@ def test_a_pod_without_gpu_is_none_of_our_business() -> None:
 # --- fallback ----------------------------------------------------------------
 
 
-def card(name: str, product: str, **more: Any) -> Tree:
+def gpu(name: str, product: str, **more: Any) -> Tree:
     labels = {"nvidia.com/gpu.product": product}
     return make_node(name=name, gpus=4, labels=labels, **more)
 
@@ -119,10 +119,10 @@ def card(name: str, product: str, **more: Any) -> Tree:
         pytest.param({MEMORY: "81"}, "malformed", id="nobody knows how much"),
     ],
 )
-def test_a_pod_falls_onto_cards_that_it_wants(
+def test_a_pod_falls_onto_gpus_that_it_wants(
     annotations: dict[str, str], outcome: str
 ) -> None:
-    admissions = Admissions(nodes=[card("a", "NVIDIA-A100-SXM4-80GB")])
+    admissions = Admissions(nodes=[gpu("a", "NVIDIA-A100-SXM4-80GB")])
 
     assert admissions.outcome(make_review(annotations=annotations)) == outcome
 
@@ -137,7 +137,7 @@ def test_a_pod_without_chain_is_not_told_about_its_annotations() -> None:
 
 def test_pods_on_their_way_are_laid_where_their_types_are() -> None:
     waiting = make_pod(name="waiting", gpus=4, annotations={TYPE: "A100"})
-    nodes = [card("a", "NVIDIA-A100-SXM4-80GB"), card("h", "NVIDIA-H100-80GB-HBM3")]
+    nodes = [gpu("a", "NVIDIA-A100-SXM4-80GB"), gpu("h", "NVIDIA-H100-80GB-HBM3")]
     admissions = Admissions(nodes=nodes, pods=[waiting])
 
     assert admissions.outcome(make_review(annotations={TYPE: "H100"})) == "2g.20gb->gpu"

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from injector.fallback.simulation import CardDemand
+from injector.fallback.simulation import MinimumGpu
 from scoring.gpu.affinity import (
     MAX_VALUES,
     Alternative,
     DemandWish,
     LabelRule,
-    demand_alternatives,
-    refusing_alternatives,
+    refusing_terms,
+    required_terms,
 )
 from scoring.gpu.models import (
     GIB,
@@ -21,32 +21,32 @@ from scoring.gpu.models import (
     default_table,
     extended_table,
 )
-from scoring.gpu.node_gpus import CardRules
-from scoring.gpu.node_labels import CardLabels
-from scoring.gpu.requirements import Demand
+from scoring.gpu.node_gpus import GpuLabelRules
+from scoring.gpu.node_labels import GpuLabels
+from scoring.gpu.requirements import GpuRequirements
 from tests.builders import BUILDER, make_node, make_node_record
 
 PRODUCT: Final = "nvidia.com/gpu.product"
 MEMORY: Final = "nvidia.com/gpu.memory"
 GKE: Final = "cloud.google.com/gke-accelerator"
 AMD: Final = "beta.amd.com/gpu.product-name."
-CARD: Final = (("nvidia.com/gpu", 1),)
+GPU: Final = (("nvidia.com/gpu", 1),)
 SLICE: Final = (("nvidia.com/mig-3g.40gb", 1),)
-RULES: Final = CardRules(default_table(), (PRODUCT,), (MEMORY,))
-TWO_LABELS: Final = CardRules(default_table(), (PRODUCT, "accelerator"), (MEMORY,))
-ALL_LABELS: Final = CardRules(default_table())
+RULES: Final = GpuLabelRules(default_table(), (PRODUCT,), (MEMORY,))
+TWO_LABELS: Final = GpuLabelRules(default_table(), (PRODUCT, "accelerator"), (MEMORY,))
+ALL_LABELS: Final = GpuLabelRules(default_table())
 
 
 def alternatives_of(
-    demand: Demand,
+    gpu_requirements: GpuRequirements,
     *nodes: Mapping[str, str],
-    rules: CardRules = RULES,
-    request: tuple[tuple[str, int], ...] = CARD,
+    rules: GpuLabelRules = RULES,
+    request: tuple[tuple[str, int], ...] = GPU,
 ) -> tuple[Alternative, ...]:
-    labels = CardLabels(rules)
+    labels = GpuLabels(rules)
     records = [make_node_record(make_node(gpus=8, labels=own)) for own in nodes]
     kinds = [labels.kind_of(record) for record in records]
-    return demand_alternatives(rules, DemandWish(demand, request), kinds)
+    return required_terms(rules, DemandWish(gpu_requirements, request), kinds)
 
 
 def values_of(alternatives: Sequence[Alternative], key: str = PRODUCT) -> set[str]:
@@ -57,26 +57,28 @@ def values_of(alternatives: Sequence[Alternative], key: str = PRODUCT) -> set[st
 
 
 def test_a_type_becomes_every_name_of_its_models() -> None:
-    assert alternatives_of(Demand(types=("A30",))) == (
+    assert alternatives_of(GpuRequirements(types=("A30",))) == (
         (LabelRule(PRODUCT, "In", ("A30", "NVIDIA-A30")),),
     )
 
 
 def test_each_label_has_names_as_its_writer_writes_them() -> None:
-    found = alternatives_of(Demand(types=("H100-SXM5-80GB",)), rules=ALL_LABELS)
+    found = alternatives_of(
+        GpuRequirements(types=("H100-SXM5-80GB",)), rules=ALL_LABELS
+    )
 
     assert {"NVIDIA-H100-80GB-HBM3", "H100-80GB-HBM3"} <= values_of(found)
     assert "nvidia-h100-80gb" in values_of(found, GKE)
     assert "h100" in values_of(found, "karpenter.k8s.aws/instance-gpu-name")
-    # There it is the family's name, which takes in cards of another kind.
+    # There it is the family's name, which takes in GPUs of another kind.
     assert "h100" not in values_of(found, "accelerator")
     assert "kubernetes.azure.com/accelerator" not in {rule.key for (rule,) in found}
 
 
 def test_a_family_takes_in_its_models_and_an_exclusion_takes_one_out() -> None:
-    family = values_of(alternatives_of(Demand(types=("A100",))))
+    family = values_of(alternatives_of(GpuRequirements(types=("A100",))))
     without = values_of(
-        alternatives_of(Demand(types=("A100",), excluded=("A100-40GB",)))
+        alternatives_of(GpuRequirements(types=("A100",), excluded=("A100-40GB",)))
     )
 
     assert {"A100-PCIE-40GB", "NVIDIA-A100-SXM4-80GB", "A100"} <= family
@@ -87,37 +89,39 @@ def test_a_family_takes_in_its_models_and_an_exclusion_takes_one_out() -> None:
 
 
 def test_memory_narrows_the_types_down() -> None:
-    demand = Demand(types=("A100", "L4"), min_memory=80 * GIB)
+    gpu_requirements = GpuRequirements(types=("A100", "L4"), min_memory=80 * GIB)
 
-    found = values_of(alternatives_of(demand))
+    found = values_of(alternatives_of(gpu_requirements))
 
     assert "NVIDIA-A100-SXM4-80GB" in found
     assert not {"NVIDIA-A100-SXM4-40GB", "NVIDIA-L4"} & found
 
 
-def test_of_a_type_whose_cards_are_all_too_small_the_type_is_left() -> None:
-    demand = Demand(types=("L4",), min_memory=80 * GIB)
+def test_of_a_type_whose_gpus_are_all_too_small_the_type_is_left() -> None:
+    gpu_requirements = GpuRequirements(types=("L4",), min_memory=80 * GIB)
 
-    assert "NVIDIA-L4" in values_of(alternatives_of(demand))
+    assert "NVIDIA-L4" in values_of(alternatives_of(gpu_requirements))
 
 
 def test_a_type_that_is_excluded_as_well_says_nothing_of_labels() -> None:
-    assert alternatives_of(Demand(types=("L4",), excluded=("Tesla-L4",))) == ()
+    assert alternatives_of(GpuRequirements(types=("L4",), excluded=("Tesla-L4",))) == ()
 
 
 def test_names_of_the_settings_count() -> None:
     table = extended_table([GpuModel("X1", 8 * GIB)], {"X1": ("Team-Card",)})
-    rules = CardRules(table, ("accelerator",), ())
+    rules = GpuLabelRules(table, ("accelerator",), ())
 
     found = values_of(
-        alternatives_of(Demand(types=("X1",)), rules=rules), "accelerator"
+        alternatives_of(GpuRequirements(types=("X1",)), rules=rules), "accelerator"
     )
 
     assert {"X1", "x1", "Team-Card", "team-card"} <= found
 
 
-def test_a_card_that_no_table_has_goes_by_its_own_name() -> None:
-    found = values_of(alternatives_of(Demand(types=("My Card",)), {PRODUCT: "my_card"}))
+def test_a_gpu_that_no_table_has_goes_by_its_own_name() -> None:
+    found = values_of(
+        alternatives_of(GpuRequirements(types=("My Card",)), {PRODUCT: "my_card"})
+    )
 
     assert found == {"My-Card", "NVIDIA-My-Card", "my_card"}
 
@@ -125,13 +129,13 @@ def test_a_card_that_no_table_has_goes_by_its_own_name() -> None:
 def test_values_on_nodes_count_however_they_are_spelled() -> None:
     seen = ({PRODUCT: "nvidia_a30"}, {PRODUCT: "NVIDIA-L4"}, {PRODUCT: "A30-SHARED"})
 
-    found = values_of(alternatives_of(Demand(types=("A30",)), *seen))
+    found = values_of(alternatives_of(GpuRequirements(types=("A30",)), *seen))
 
     assert found == {"A30", "NVIDIA-A30", "nvidia_a30"}
 
 
 def test_shared_and_sliced_forms_are_accepted_where_the_pod_takes_them() -> None:
-    demand = Demand(types=("A30",), is_sharing_allowed=True)
+    gpu_requirements = GpuRequirements(types=("A30",), is_sharing_allowed=True)
 
     assert {
         "NVIDIA-A30",
@@ -139,20 +143,22 @@ def test_shared_and_sliced_forms_are_accepted_where_the_pod_takes_them() -> None
         "NVIDIA-A30-MIG-1g.6gb",
         "NVIDIA-A30-MIG-1g.6gb.me",
         "NVIDIA-A30-MIG-2g.12gb-SHARED",
-    } <= values_of(alternatives_of(demand))
-    large = Demand(types=("A30",), is_sharing_allowed=True, min_memory=12 * GIB)
+    } <= values_of(alternatives_of(gpu_requirements))
+    large = GpuRequirements(
+        types=("A30",), is_sharing_allowed=True, min_memory=12 * GIB
+    )
     found = values_of(alternatives_of(large))
     assert "NVIDIA-A30-MIG-2g.12gb" in found
     assert "NVIDIA-A30-MIG-1g.6gb" not in found
     # Slices that are asked by name stand on nodes with the plain product.
-    sliced = values_of(alternatives_of(Demand(types=("A30",)), request=SLICE))
+    sliced = values_of(alternatives_of(GpuRequirements(types=("A30",)), request=SLICE))
     assert sliced == {"A30", "A30-SHARED", "NVIDIA-A30", "NVIDIA-A30-SHARED"}
 
 
 def test_a_list_that_is_too_long_asks_for_the_label_without_what_is_refused() -> None:
-    demand = Demand(types=("H100", "A100"), is_sharing_allowed=True)
+    gpu_requirements = GpuRequirements(types=("H100", "A100"), is_sharing_allowed=True)
 
-    ((exists, *others),) = alternatives_of(demand, {PRODUCT: "NVIDIA-L4"})
+    ((exists, *others),) = alternatives_of(gpu_requirements, {PRODUCT: "NVIDIA-L4"})
 
     assert exists == LabelRule(PRODUCT, "Exists")
     assert others == [LabelRule(PRODUCT, "NotIn", ("NVIDIA-L4",))]
@@ -162,7 +168,7 @@ def test_the_first_label_that_names_a_model_decides() -> None:
     contradicting = {PRODUCT: "Tesla-T4", "accelerator": "nvidia-a30"}
 
     _, by_hand = alternatives_of(
-        Demand(types=("A30",)),
+        GpuRequirements(types=("A30",)),
         contradicting,
         {PRODUCT: "nvidia", "accelerator": "A30"},
         rules=TWO_LABELS,
@@ -173,9 +179,9 @@ def test_the_first_label_that_names_a_model_decides() -> None:
 
 
 def test_exclusions_keep_out_their_names_and_leave_other_nodes_open() -> None:
-    assert alternatives_of(Demand(excluded=("A30",)), {PRODUCT: "a30"}, {}) == (
-        (LabelRule(PRODUCT, "NotIn", ("A30", "NVIDIA-A30", "a30")),),
-    )
+    assert alternatives_of(
+        GpuRequirements(excluded=("A30",)), {PRODUCT: "a30"}, {}
+    ) == ((LabelRule(PRODUCT, "NotIn", ("A30", "NVIDIA-A30", "a30")),),)
 
 
 def test_memory_keeps_out_the_nodes_that_are_known_to_be_too_small() -> None:
@@ -189,7 +195,7 @@ def test_memory_keeps_out_the_nodes_that_are_known_to_be_too_small() -> None:
         {},
     )
 
-    assert alternatives_of(Demand(min_memory=40 * GIB), *nodes) == (
+    assert alternatives_of(GpuRequirements(min_memory=40 * GIB), *nodes) == (
         (
             LabelRule(PRODUCT, "NotIn", ("NVIDIA-H100-80GB-HBM3-SHARED", "Tesla-T4")),
             LabelRule(MEMORY, "NotIn", ("15360", "16000")),
@@ -200,34 +206,36 @@ def test_memory_keeps_out_the_nodes_that_are_known_to_be_too_small() -> None:
 def test_where_no_node_is_known_to_be_too_small_memory_says_nothing() -> None:
     nodes = ({PRODUCT: "NVIDIA-H200"}, {PRODUCT: "pool-8"})
 
-    assert alternatives_of(Demand(min_memory=40 * GIB), *nodes) == ()
+    assert alternatives_of(GpuRequirements(min_memory=40 * GIB), *nodes) == ()
 
 
 def test_a_value_that_stands_on_a_node_to_be_taken_is_not_kept_out() -> None:
     contradicting = {PRODUCT: "NVIDIA-A30", "accelerator": "tesla-t4"}
-    demand = Demand(min_memory=24 * GIB)
+    gpu_requirements = GpuRequirements(min_memory=24 * GIB)
 
-    assert alternatives_of(demand, contradicting, rules=TWO_LABELS) == ()
+    assert alternatives_of(gpu_requirements, contradicting, rules=TWO_LABELS) == ()
 
 
 def test_a_memory_label_that_a_node_to_be_taken_carries_is_not_kept_out() -> None:
     wrongly_labelled = {PRODUCT: "NVIDIA-H100-80GB-HBM3", MEMORY: "15360"}
-    demand = Demand(min_memory=40 * GIB)
+    gpu_requirements = GpuRequirements(min_memory=40 * GIB)
 
-    assert alternatives_of(demand, wrongly_labelled, {MEMORY: "15000"}) == (
+    assert alternatives_of(gpu_requirements, wrongly_labelled, {MEMORY: "15000"}) == (
         (LabelRule(MEMORY, "NotIn", ("15000",)),),
     )
 
 
 def test_a_node_is_open_whose_other_labels_make_up_for_its_type() -> None:
     sliced = {PRODUCT: "Tesla-T4", "cloud.google.com/gke-gpu-partition-size": "7g.80gb"}
-    demand = Demand(types=("T4", "A100"), min_memory=40 * GIB, is_sharing_allowed=True)
-    any_type = Demand(min_memory=40 * GIB, is_sharing_allowed=True)
+    gpu_requirements = GpuRequirements(
+        types=("T4", "A100"), min_memory=40 * GIB, is_sharing_allowed=True
+    )
+    any_type = GpuRequirements(min_memory=40 * GIB, is_sharing_allowed=True)
 
-    assert LabelRule(PRODUCT, "Exists") in alternatives_of(demand, sliced)[0]
-    assert alternatives_of(demand, sliced)[0][1:] == ()
+    assert LabelRule(PRODUCT, "Exists") in alternatives_of(gpu_requirements, sliced)[0]
+    assert alternatives_of(gpu_requirements, sliced)[0][1:] == ()
     assert "Tesla-T4" in values_of(
-        alternatives_of(replace(demand, types=("T4", "L40S")), sliced)
+        alternatives_of(replace(gpu_requirements, types=("T4", "L40S")), sliced)
     )
     assert alternatives_of(any_type, sliced) == ()
 
@@ -235,9 +243,9 @@ def test_a_node_is_open_whose_other_labels_make_up_for_its_type() -> None:
 def test_a_name_that_means_something_under_one_label_only_is_written_there() -> None:
     lists = NameLists(label_names={"accelerator": {"large": "X1"}})
     table = build_table([GpuModel("X1", 8 * GIB)], lists)
-    rules = CardRules(table, (PRODUCT, "accelerator"), ())
+    rules = GpuLabelRules(table, (PRODUCT, "accelerator"), ())
 
-    found = alternatives_of(Demand(types=("X1",)), rules=rules)
+    found = alternatives_of(GpuRequirements(types=("X1",)), rules=rules)
 
     assert values_of(found) == {"X1", "NVIDIA-X1"}
     assert "large" in values_of(found, "accelerator")
@@ -245,14 +253,14 @@ def test_a_name_that_means_something_under_one_label_only_is_written_there() -> 
 
 def test_a_label_whose_key_has_the_name_is_asked_for_by_its_key() -> None:
     nodes = ({f"{AMD}Instinct_MI300X": "8"}, {f"{AMD}Instinct_MI210": "8"})
-    rules = CardRules(default_table(), (f"{AMD}*",), ())
+    rules = GpuLabelRules(default_table(), (f"{AMD}*",), ())
     request = (("amd.com/gpu", 1),)
 
     wanted = alternatives_of(
-        Demand(types=("MI300X",)), *nodes, rules=rules, request=request
+        GpuRequirements(types=("MI300X",)), *nodes, rules=rules, request=request
     )
     unwanted = alternatives_of(
-        Demand(excluded=("MI210",)), *nodes, rules=rules, request=request
+        GpuRequirements(excluded=("MI210",)), *nodes, rules=rules, request=request
     )
 
     assert (LabelRule(f"{AMD}Instinct_MI300X", "Exists"),) in wanted
@@ -265,13 +273,13 @@ def test_a_requirement_has_a_limited_number_of_values() -> None:
         {PRODUCT: f"A30-{'_' * number}-SHARED"} for number in range(MAX_VALUES + 9)
     ]
 
-    found = values_of(alternatives_of(Demand(min_memory=GIB), *nodes))
+    found = values_of(alternatives_of(GpuRequirements(min_memory=GIB), *nodes))
 
     assert len(found) == MAX_VALUES
 
 
-def test_a_pod_that_fell_is_kept_off_cards_that_are_too_small_or_not_whole() -> None:
-    labels = CardLabels(RULES)
+def test_a_pod_that_fell_is_kept_off_gpus_that_are_too_small_or_not_whole() -> None:
+    labels = GpuLabels(RULES)
     kinds = [
         labels.kind_of(make_node_record(make_node(gpus=1, labels=own), builder=BUILDER))
         for own in (
@@ -282,9 +290,7 @@ def test_a_pod_that_fell_is_kept_off_cards_that_are_too_small_or_not_whole() -> 
             {PRODUCT: "pool-7"},
         )
     ]
-    found = refusing_alternatives(
-        RULES, CardDemand(is_whole=True, memory_gib=20), kinds
-    )
+    found = refusing_terms(RULES, MinimumGpu(is_whole=True, memory_gib=20), kinds)
 
     assert found == (
         (

@@ -1,19 +1,19 @@
-"""What one label leaves open of the cards of a node."""
+"""What one label leaves open of the GPUs of a node."""
 
 import pytest
 
 from scoring.gpu.models import GIB, default_table
-from scoring.gpu.node_gpus import ANY_SIZE, CardRules
-from scoring.gpu.node_labels import card_readings
+from scoring.gpu.node_gpus import ANY_SIZE, GpuLabelRules
+from scoring.gpu.node_labels import gpus_by_label
 
-RULES = CardRules(default_table())
+RULES = GpuLabelRules(default_table())
 
 
 def sizes_of(label: str, stated: str) -> set[tuple[int, int]]:
     """Return between which sizes, in GiB, the memory of each reading is."""
     return {
-        (cards.memory.low // GIB, cards.memory.high // GIB)
-        for cards in card_readings(RULES, label, stated)
+        (gpus.memory.low // GIB, gpus.memory.high // GIB)
+        for gpus in gpus_by_label(RULES, label, stated)
     }
 
 
@@ -43,10 +43,10 @@ def test_a_name_is_read_as_each_that_memory_can_tell_apart(
 
 def test_sizes_that_one_label_can_mean_stay_together() -> None:
     table = default_table()
-    rules = CardRules(table)
+    rules = GpuLabelRules(table)
     alike = {name for name, model in table.models.items() if model.memory == 80 * GIB}
 
-    parts = [cards.names for cards in card_readings(rules, "accelerator", "H100-80GB")]
+    parts = [gpus.names for gpus in gpus_by_label(rules, "accelerator", "H100-80GB")]
 
     assert {"H100-SXM5-80GB", "H100-PCIe"} <= alike
     assert all("h100-80gb" in names for names in parts)
@@ -54,13 +54,13 @@ def test_sizes_that_one_label_can_mean_stay_together() -> None:
 
 
 def test_a_mark_is_all_that_is_known_of_a_value_without_a_name() -> None:
-    (cards,) = card_readings(RULES, "accelerator", "-SHARED")
+    (gpus,) = gpus_by_label(RULES, "accelerator", "-SHARED")
 
-    assert (cards.model, cards.is_shared, cards.memory) == ("", True, ANY_SIZE)
+    assert (gpus.model, gpus.is_shared, gpus.memory) == ("", True, ANY_SIZE)
 
 
 def test_what_no_table_has_goes_by_its_own_name_and_may_have_any_size() -> None:
-    (cards,) = card_readings(RULES, "accelerator", "my-card")
+    (gpus,) = gpus_by_label(RULES, "accelerator", "my-card")
 
-    assert cards.names == {"my-card"}
-    assert cards.memory == ANY_SIZE
+    assert gpus.names == {"my-card"}
+    assert gpus.memory == ANY_SIZE

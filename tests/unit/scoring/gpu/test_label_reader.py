@@ -1,4 +1,4 @@
-"""What the labels of a node say of its cards."""
+"""What the labels of a node say of its GPUs."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from scoring.gpu.models import GIB
-from scoring.gpu.node_gpus import ANY_SIZE, NO_CARDS, Bounds, CardReader, NodeCards
+from scoring.gpu.node_gpus import ANY_SIZE, NO_GPUS, Bounds, GpuLabelReader, NodeGpus
 
 CAPTURES: Final = Path(__file__).parents[3] / "contract" / "captures"
 
@@ -31,10 +31,10 @@ ACK: Final = "aliyun.accelerator/nvidia_name"
 MIB: Final = 2**20
 
 
-def cards_of(labels: Mapping[str, str], gpus: int = 0) -> NodeCards:
-    """Return what the labels say of a node's cards."""
+def gpus_of(labels: Mapping[str, str], gpus: int = 0) -> NodeGpus:
+    """Return what the labels say of a node's GPUs."""
     capacity = (("nvidia.com/gpu", gpus),) if gpus else ()
-    return CardReader().read(labels, capacity)
+    return GpuLabelReader().read(labels, capacity)
 
 
 def gib(size: int) -> Bounds:
@@ -65,14 +65,14 @@ def gib(size: int) -> Bounds:
 def test_the_first_label_that_names_a_model_counts(
     labels: dict[str, str], model: str
 ) -> None:
-    assert cards_of(labels).model == model
+    assert gpus_of(labels).model == model
 
 
-def test_a_node_with_two_models_has_cards_of_an_unknown_type() -> None:
+def test_a_node_with_two_models_has_gpus_of_an_unknown_type() -> None:
     labels = {PRODUCT: "NVIDIA-L4", MEMORY: "23034", "nvidia.com/gpu.count": "2"}
 
-    assert cards_of(labels, gpus=2).model == "L4"
-    assert cards_of(labels, gpus=4) == NO_CARDS
+    assert gpus_of(labels, gpus=2).model == "L4"
+    assert gpus_of(labels, gpus=4) == NO_GPUS
 
 
 # --- units -------------------------------------------------------------------
@@ -121,10 +121,10 @@ GPU: Final = "nvidia.com/gpu"
 def test_marks_of_slices_and_shares_are_no_part_of_the_model(
     labels: dict[str, str], model: str, profile: str, replicas: int
 ) -> None:
-    cards = cards_of(labels)
+    gpus = gpus_of(labels)
 
-    assert (cards.model, cards.profile, cards.replicas) == (model, profile, replicas)
-    assert cards.is_whole == (replicas == 1 and not profile)
+    assert (gpus.model, gpus.profile, gpus.replicas) == (model, profile, replicas)
+    assert gpus.is_whole == (replicas == 1 and not profile)
 
 
 A100: Final = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
@@ -164,7 +164,7 @@ A100: Final = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
 def test_each_resource_has_the_memory_of_its_unit(
     labels: dict[str, str], resource: str, memory: Bounds
 ) -> None:
-    assert cards_of(labels).memory_of(resource) == memory
+    assert gpus_of(labels).memory_of(resource) == memory
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_each_resource_has_the_memory_of_its_unit(
 def test_the_memory_of_an_unknown_model_is_read_from_labels(
     labels: dict[str, str], size: int | None
 ) -> None:
-    memory = cards_of({PRODUCT: "Acme-1", **labels}).memory
+    memory = gpus_of({PRODUCT: "Acme-1", **labels}).memory
 
     assert memory == (
         ANY_SIZE if size is None else Bounds(size * 100 // 93, size * 100 // 93)
@@ -226,13 +226,13 @@ def captured_nodes() -> list[dict[str, Any]]:
     "node",
     [pytest.param(node, id=node["metadata"]["name"]) for node in captured_nodes()],
 )
-def test_a_recorded_node_has_the_cards_that_its_labels_say(
+def test_a_recorded_node_has_the_gpus_that_its_labels_say(
     node: dict[str, Any],
 ) -> None:
     model, size, replicas = CAPTURED[node["metadata"]["name"]]
-    gpus = int(node["status"]["capacity"].get(GPU, 0))
+    count = int(node["status"]["capacity"].get(GPU, 0))
 
-    cards = cards_of(node["metadata"].get("labels") or {}, gpus)
+    gpus = gpus_of(node["metadata"].get("labels") or {}, count)
 
-    assert (cards.model, cards.replicas) == (model, replicas)
-    assert cards.memory == (ANY_SIZE if size is None else gib(size))
+    assert (gpus.model, gpus.replicas) == (model, replicas)
+    assert gpus.memory == (ANY_SIZE if size is None else gib(size))

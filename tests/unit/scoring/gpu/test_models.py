@@ -17,9 +17,9 @@ from scoring.gpu.node_gpus import (
     DEFAULT_MEMORY_LABELS,
     DEFAULT_TYPE_LABELS,
     Bounds,
-    CardReader,
-    CardRules,
-    NodeCards,
+    GpuLabelReader,
+    GpuLabelRules,
+    NodeGpus,
 )
 
 PRODUCT: Final = "nvidia.com/gpu.product"
@@ -34,14 +34,14 @@ ACK: Final = "aliyun.accelerator/nvidia_name"
 MIB: Final = 2**20
 
 
-def cards_of(labels: Mapping[str, str], gpus: int = 0) -> NodeCards:
-    """Return what the labels say of a node's cards."""
+def gpus_of(labels: Mapping[str, str], gpus: int = 0) -> NodeGpus:
+    """Return what the labels say of a node's GPUs."""
     capacity = (("nvidia.com/gpu", gpus),) if gpus else ()
-    return CardReader().read(labels, capacity)
+    return GpuLabelReader().read(labels, capacity)
 
 
-def holds(cards: NodeCards, name: str) -> bool:
-    return normal_name(name) in cards.names
+def holds(gpus: NodeGpus, name: str) -> bool:
+    return normal_name(name) in gpus.names
 
 
 def gib(size: int) -> Bounds:
@@ -107,19 +107,19 @@ PRODUCTS: Final = {
 def test_a_product_name_is_that_of_one_model(
     product: str, model: str, size: int
 ) -> None:
-    cards = cards_of({PRODUCT: product})
+    gpus = gpus_of({PRODUCT: product})
 
-    assert (cards.model, cards.memory, cards.is_whole) == (model, gib(size), True)
-    assert holds(cards, model)
+    assert (gpus.model, gpus.memory, gpus.is_whole) == (model, gib(size), True)
+    assert holds(gpus, model)
 
 
 @pytest.mark.parametrize("product", ["GRID-A100-40C", "NVIDIA-A16-4Q", "NVIDIA-T400"])
 def test_a_product_that_the_table_lacks_keeps_its_own_name(product: str) -> None:
-    cards = cards_of({PRODUCT: product, MEMORY: "4096"})
+    gpus = gpus_of({PRODUCT: product, MEMORY: "4096"})
 
-    assert cards.model == product
-    assert cards.names == {normal_name(product)}
-    assert cards.memory == Bounds(4096 * MIB * 100 // 93, 4096 * MIB * 100 // 93)
+    assert gpus.model == product
+    assert gpus.names == {normal_name(product)}
+    assert gpus.memory == Bounds(4096 * MIB * 100 // 93, 4096 * MIB * 100 // 93)
 
 
 CLOUD_NAMES: Final = [
@@ -176,7 +176,7 @@ CLOUD_NAMES: Final = [
 def test_a_name_of_a_cloud_is_that_of_one_model(
     label: str, value: str, model: str
 ) -> None:
-    assert cards_of({label: value}).model == model
+    assert gpus_of({label: value}).model == model
 
 
 @pytest.mark.parametrize(
@@ -194,12 +194,12 @@ def test_a_name_of_a_cloud_is_that_of_one_model(
 def test_a_name_that_several_models_have_says_no_more_than_their_family(
     label: str, value: str, family: str, sizes: tuple[int, int]
 ) -> None:
-    cards = cards_of({label: value})
+    gpus = gpus_of({label: value})
 
-    assert holds(cards, family)
-    assert cards.memory == Bounds(sizes[0] * GIB, sizes[1] * GIB)
-    assert cards.possible_names
-    assert (cards.model, cards.links) == (value, "")
+    assert holds(gpus, family)
+    assert gpus.memory == Bounds(sizes[0] * GIB, sizes[1] * GIB)
+    assert gpus.possible_names
+    assert (gpus.model, gpus.links) == (value, "")
 
 
 @pytest.mark.parametrize(
@@ -221,17 +221,17 @@ def test_a_name_that_several_models_have_says_no_more_than_their_family(
 def test_memory_tells_the_models_of_a_name_apart(
     labels: dict[str, str], model: str
 ) -> None:
-    cards = cards_of(labels)
+    gpus = gpus_of(labels)
 
-    assert not model or cards.model == model
-    assert cards.memory.low == cards.memory.high
+    assert not model or gpus.model == model
+    assert gpus.memory.low == gpus.memory.high
 
 
 def test_memory_that_fits_no_model_of_a_name_is_taken_for_itself() -> None:
-    cards = cards_of({"accelerator": "a100", MEMORY: "65536"})
+    gpus = gpus_of({"accelerator": "a100", MEMORY: "65536"})
 
-    assert holds(cards, "A100")
-    assert cards.memory == Bounds(65536 * MIB * 100 // 93, 65536 * MIB * 100 // 93)
+    assert holds(gpus, "A100")
+    assert gpus.memory == Bounds(65536 * MIB * 100 // 93, 65536 * MIB * 100 // 93)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_names_match_whole(wanted: str, labelled: set[str]) -> None:
         "Tesla-T4", "NVIDIA-T400", "Tesla-V100S-PCIE-32GB", "GRID-A100-40C",
     )  # fmt: skip
 
-    assert {p for p in products if holds(cards_of({PRODUCT: p}), wanted)} == labelled
+    assert {p for p in products if holds(gpus_of({PRODUCT: p}), wanted)} == labelled
 
 
 # --- which label counts ------------------------------------------------------
@@ -273,7 +273,7 @@ def test_the_table_of_the_package_has_no_name_twice() -> None:
     assert all(model.memory for model in table.models.values())
 
 
-def test_a_card_that_can_be_cut_has_profiles_that_fit_it() -> None:
+def test_a_gpu_that_can_be_cut_has_profiles_that_fit_it() -> None:
     for model in default_table().models.values():
         slices = max((p.memory_slices for p in model.mig), default=0)
         for profile in model.mig:
@@ -289,7 +289,7 @@ def test_settings_add_models_and_names() -> None:
         [GpuModel("Acme-1", 48 * GIB, families=("Acme",), names=("acme-one",))],
         {"A100": ["big-green"], "Acme": ["acme-any"], "T4": ["small-green"]},
     )
-    reader = CardReader(CardRules(table, type_labels=("zone/gpu",)))
+    reader = GpuLabelReader(GpuLabelRules(table, type_labels=("zone/gpu",)))
 
     assert reader.read({"zone/gpu": "ACME_one"}, ()).model == "Acme-1"
     assert holds(reader.read({"zone/gpu": "acme-one"}, ()), "acme-any")
@@ -339,13 +339,13 @@ def test_a_name_under_one_label_must_mean_something_and_one_thing_only() -> None
 
 
 def test_other_rules_can_be_put_to_use() -> None:
-    reader = CardReader()
+    reader = GpuLabelReader()
     labels = {PRODUCT: "Acme-1"}
     before = reader.read(labels, ())
     assert reader.read(labels, ()) is before
     assert not reader.knows("acme-1")
 
-    reader.use(CardRules(extended_table([GpuModel("Acme-1", GIB)], {})))
+    reader.use(GpuLabelRules(extended_table([GpuModel("Acme-1", GIB)], {})))
 
     assert reader.knows("acme-1")
     assert reader.read(labels, ()).memory == gib(1)
@@ -353,7 +353,7 @@ def test_other_rules_can_be_put_to_use() -> None:
 
 def test_what_was_read_is_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scoring.gpu.node_gpus._MAX_KNOWN", 2)
-    reader = CardReader()
+    reader = GpuLabelReader()
 
     models = [reader.read({PRODUCT: f"Acme-{i}"}, ()).model for i in range(5)]
 

@@ -3,15 +3,15 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.decode.gpu_requirements import DemandReader
+from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.decode.records import RecordBuilder
 from scoring.gpu.requirements import (
     MAX_TYPES,
-    NO_DEMAND,
+    NO_GPU_REQUIREMENTS,
     UNREADABLE,
-    Demand,
-    DemandAnnotations,
-    DemandError,
+    GpuAnnotations,
+    GpuRequirements,
+    GpuRequirementsError,
 )
 from tests.builders import SCOPE, make_pod, make_pod_record
 
@@ -24,77 +24,103 @@ LINKED: Final = "gpu-extender.io/linked"
 RULE_KEY: Final = "task.bkbcs.tencent.com/gpu-type"
 
 
-def demand_of(annotations: dict[str, str], **names: Any) -> Demand:
-    return DemandReader(DemandAnnotations(**names)).read(annotations)
+def gpu_requirements_of(annotations: dict[str, str], **names: Any) -> GpuRequirements:
+    return GpuRequirementsReader(GpuAnnotations(**names)).read(annotations)
 
 
 # --- annotations -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("annotations", "demand"),
+    ("annotations", "gpu_requirements"),
     [
-        pytest.param({}, NO_DEMAND, id="nothing"),
-        pytest.param({"team": "a"}, NO_DEMAND, id="nothing of ours"),
-        pytest.param({TYPE: "H100"}, Demand(types=("H100",)), id="one type"),
+        pytest.param({}, NO_GPU_REQUIREMENTS, id="nothing"),
+        pytest.param({"team": "a"}, NO_GPU_REQUIREMENTS, id="nothing of ours"),
+        pytest.param({TYPE: "H100"}, GpuRequirements(types=("H100",)), id="one type"),
         pytest.param(
             {TYPE: " H100 ,A100-80GB,\tA100 "},
-            Demand(types=("H100", "A100-80GB", "A100")),
+            GpuRequirements(types=("H100", "A100-80GB", "A100")),
             id="types in their order",
         ),
         pytest.param(
-            {TYPE: "!L4, ! T4"}, Demand(excluded=("L4", "T4")), id="exclusions alone"
+            {TYPE: "!L4, ! T4"},
+            GpuRequirements(excluded=("L4", "T4")),
+            id="exclusions alone",
         ),
         pytest.param(
             {TYPE: "A100, !A100-40GB"},
-            Demand(types=("A100",), excluded=("A100-40GB",)),
+            GpuRequirements(types=("A100",), excluded=("A100-40GB",)),
             id="a family without one of its models",
         ),
         pytest.param(
-            {TYPE: "H100, NVIDIA-H100, h100"}, Demand(types=("H100",)), id="repeated"
+            {TYPE: "H100, NVIDIA-H100, h100"},
+            GpuRequirements(types=("H100",)),
+            id="repeated",
         ),
         pytest.param(
             {TYPE: "NVIDIA A100-SXM4-80GB"},
-            Demand(types=("NVIDIA A100-SXM4-80GB",)),
+            GpuRequirements(types=("NVIDIA A100-SXM4-80GB",)),
             id="as the driver's tool prints it",
         ),
-        pytest.param({MEMORY: "40Gi"}, Demand(min_memory=40 * GIB), id="memory"),
-        pytest.param({MEMORY: " 8e9 "}, Demand(min_memory=8 * 10**9), id="exponent"),
-        pytest.param({MEMORY: "1Mi"}, Demand(min_memory=2**20), id="least memory"),
-        pytest.param({SHARING: "allowed"}, Demand(is_sharing_allowed=True), id="share"),
-        pytest.param({EXCLUSIVE: "true"}, Demand(is_exclusive=True), id="alone"),
-        pytest.param({EXCLUSIVE: "false"}, NO_DEMAND, id="not alone"),
-        pytest.param({LINKED: "required"}, Demand(linked="required"), id="linked"),
-        pytest.param({LINKED: "preferred"}, Demand(linked="preferred"), id="rather"),
-        pytest.param({RULE_KEY: "V100"}, Demand(preferred=("V100",)), id="a rule key"),
-        pytest.param({RULE_KEY: "big-one"}, NO_DEMAND, id="a rule key of its own"),
-        pytest.param({RULE_KEY: ""}, NO_DEMAND, id="an empty rule key"),
         pytest.param(
-            {RULE_KEY: "V100", TYPE: "A100"}, Demand(types=("A100",)), id="list wins"
+            {MEMORY: "40Gi"}, GpuRequirements(min_memory=40 * GIB), id="memory"
+        ),
+        pytest.param(
+            {MEMORY: " 8e9 "}, GpuRequirements(min_memory=8 * 10**9), id="exponent"
+        ),
+        pytest.param(
+            {MEMORY: "1Mi"}, GpuRequirements(min_memory=2**20), id="least memory"
+        ),
+        pytest.param(
+            {SHARING: "allowed"}, GpuRequirements(is_sharing_allowed=True), id="share"
+        ),
+        pytest.param(
+            {EXCLUSIVE: "true"}, GpuRequirements(is_exclusive=True), id="alone"
+        ),
+        pytest.param({EXCLUSIVE: "false"}, NO_GPU_REQUIREMENTS, id="not alone"),
+        pytest.param(
+            {LINKED: "required"}, GpuRequirements(linked="required"), id="linked"
+        ),
+        pytest.param(
+            {LINKED: "preferred"}, GpuRequirements(linked="preferred"), id="rather"
+        ),
+        pytest.param(
+            {RULE_KEY: "V100"}, GpuRequirements(preferred=("V100",)), id="a rule key"
+        ),
+        pytest.param(
+            {RULE_KEY: "big-one"}, NO_GPU_REQUIREMENTS, id="a rule key of its own"
+        ),
+        pytest.param({RULE_KEY: ""}, NO_GPU_REQUIREMENTS, id="an empty rule key"),
+        pytest.param(
+            {RULE_KEY: "V100", TYPE: "A100"},
+            GpuRequirements(types=("A100",)),
+            id="list wins",
         ),
     ],
 )
 def test_annotations_say_what_a_pod_wants(
-    annotations: dict[str, str], demand: Demand
+    annotations: dict[str, str], gpu_requirements: GpuRequirements
 ) -> None:
-    assert demand_of(annotations) == demand
+    assert gpu_requirements_of(annotations) == gpu_requirements
 
 
 def test_a_rule_key_can_filter_or_be_left_alone() -> None:
     annotations = {RULE_KEY: "V100"}
 
-    assert demand_of(annotations, is_rule_key_filter=True) == Demand(types=("V100",))
-    assert demand_of(annotations, rule_key="") == NO_DEMAND
+    assert gpu_requirements_of(annotations, is_rule_key_filter=True) == GpuRequirements(
+        types=("V100",)
+    )
+    assert gpu_requirements_of(annotations, rule_key="") == NO_GPU_REQUIREMENTS
 
 
 def test_every_name_can_be_another() -> None:
     names = {"gpu_type": "t", "min_memory": "m", "sharing": "s", "exclusive": "e"}
 
-    assert demand_of(
+    assert gpu_requirements_of(
         {"t": "L4", "m": "8Gi", "s": "allowed", "e": "true", "l": "required"},
         **names,
         linked="l",
-    ) == Demand(("L4",), (), (), 8 * GIB, True, True, "required")  # noqa: FBT003 - in order
+    ) == GpuRequirements(("L4",), (), (), 8 * GIB, True, True, "required")  # noqa: FBT003 - in order
 
 
 @pytest.mark.parametrize(
@@ -122,8 +148,8 @@ def test_every_name_can_be_another() -> None:
     ],
 )
 def test_a_value_that_means_nothing_is_named(name: str, value: str) -> None:
-    with pytest.raises(DemandError) as caught:
-        demand_of({name: value})
+    with pytest.raises(GpuRequirementsError) as caught:
+        gpu_requirements_of({name: value})
 
     ((fault_name, fault),) = caught.value.faults
     assert fault_name == name
@@ -132,29 +158,35 @@ def test_a_value_that_means_nothing_is_named(name: str, value: str) -> None:
 
 
 def test_all_faults_are_told_at_once() -> None:
-    with pytest.raises(DemandError, match="sharing: wanted 'allowed', got 'no'"):
-        demand_of({SHARING: "no", LINKED: "no"})
-    with pytest.raises(DemandError) as caught:
-        demand_of({SHARING: "no", LINKED: "no", MEMORY: "no"})
+    with pytest.raises(
+        GpuRequirementsError, match="sharing: wanted 'allowed', got 'no'"
+    ):
+        gpu_requirements_of({SHARING: "no", LINKED: "no"})
+    with pytest.raises(GpuRequirementsError) as caught:
+        gpu_requirements_of({SHARING: "no", LINKED: "no", MEMORY: "no"})
     assert len(caught.value.faults) == 3
 
 
 # --- what is kept of a pod ---------------------------------------------------
 
 
-def kept_of(annotations: dict[str, str] | None, gpus: int | None = 1) -> Demand:
-    return make_pod_record(make_pod(gpus=gpus, annotations=annotations)).demand
+def kept_of(
+    annotations: dict[str, str] | None, gpus: int | None = 1
+) -> GpuRequirements:
+    return make_pod_record(
+        make_pod(gpus=gpus, annotations=annotations)
+    ).gpu_requirements
 
 
 def test_a_record_holds_what_its_pod_wants() -> None:
-    assert kept_of({TYPE: "L4"}) == Demand(types=("L4",))
+    assert kept_of({TYPE: "L4"}) == GpuRequirements(types=("L4",))
     assert kept_of({TYPE: "L4"}) is kept_of({TYPE: "L4", "team": "b"})
-    assert kept_of(None) is NO_DEMAND
-    assert kept_of({"team": "a"}) is NO_DEMAND
+    assert kept_of(None) is NO_GPU_REQUIREMENTS
+    assert kept_of({"team": "a"}) is NO_GPU_REQUIREMENTS
 
 
-def test_a_pod_without_gpu_wants_nothing_of_cards_whatever_it_says() -> None:
-    assert kept_of({TYPE: ""}, gpus=None) is NO_DEMAND
+def test_a_pod_without_gpu_wants_nothing_of_gpus_whatever_it_says() -> None:
+    assert kept_of({TYPE: ""}, gpus=None) is NO_GPU_REQUIREMENTS
 
 
 def test_a_pod_whose_annotations_cannot_be_read_is_kept_without_a_fault() -> None:
@@ -173,7 +205,7 @@ def test_demands_that_were_read_are_kept_in_bounds(
 
 
 def test_a_demand_of_any_length_is_read_but_not_remembered() -> None:
-    reader = DemandReader()
+    reader = GpuRequirementsReader()
     text = " " * 1_000_000 + "L4"
     before = sys.getrefcount(text)
 
@@ -187,6 +219,6 @@ def test_a_demand_of_any_length_is_read_but_not_remembered() -> None:
 def test_no_model_has_a_name_longer_than_a_label(length: int) -> None:
     key = "L4" + "(" * (length - 2)
 
-    with pytest.raises(DemandError):
-        DemandAnnotations().parse({TYPE: "L" * length})
-    assert DemandReader().read({RULE_KEY: key}) == NO_DEMAND
+    with pytest.raises(GpuRequirementsError):
+        GpuAnnotations().parse({TYPE: "L" * length})
+    assert GpuRequirementsReader().read({RULE_KEY: key}) == NO_GPU_REQUIREMENTS

@@ -1,11 +1,11 @@
-"""Which cards suit a pod that wants something of them."""
+"""Which GPUs suit a pod that wants something of them."""
 
 from typing import Final
 
 import pytest
 
-from scoring.gpu.node_gpus import NO_CARDS, CardReader, NodeCards
-from scoring.gpu.requirements import UNREADABLE, Demand
+from scoring.gpu.node_gpus import NO_GPUS, GpuLabelReader, NodeGpus
+from scoring.gpu.requirements import UNREADABLE, GpuRequirements
 from scoring.gpu.suitability import Suitability, choice_of, suitability
 from scoring.resources import Request
 from tests.builders import GPU
@@ -45,47 +45,71 @@ ONE: Final = ((GPU, 1),)
 SUITS, WRONG, OPEN, LITTLE = Suitability
 
 
-def cards_of(labels: dict[str, str]) -> NodeCards:
-    return CardReader().read(labels, ())
+def gpus_of(labels: dict[str, str]) -> NodeGpus:
+    return GpuLabelReader().read(labels, ())
 
 
 @pytest.mark.parametrize(
-    ("labels", "demand", "found"),
+    ("labels", "gpu_requirements", "found"),
     [
-        pytest.param(A100_80, Demand(types=("A100",)), SUITS, id="family"),
-        pytest.param(A100_80, Demand(types=("H100", "A100-80GB")), SUITS, id="second"),
-        pytest.param(A100_80, Demand(types=("A100-40GB",)), WRONG, id="smaller"),
-        pytest.param(A100_80, Demand(types=("A100X", "A10")), WRONG, id="like names"),
-        pytest.param(A100_80, Demand(types=("A10", "acme")), WRONG, id="unheard of"),
-        pytest.param(A100_80, Demand(excluded=("A100",)), WRONG, id="excluded family"),
+        pytest.param(A100_80, GpuRequirements(types=("A100",)), SUITS, id="family"),
+        pytest.param(
+            A100_80, GpuRequirements(types=("H100", "A100-80GB")), SUITS, id="second"
+        ),
+        pytest.param(
+            A100_80, GpuRequirements(types=("A100-40GB",)), WRONG, id="smaller"
+        ),
+        pytest.param(
+            A100_80, GpuRequirements(types=("A100X", "A10")), WRONG, id="like names"
+        ),
+        pytest.param(
+            A100_80, GpuRequirements(types=("A10", "acme")), WRONG, id="unheard of"
+        ),
+        pytest.param(
+            A100_80, GpuRequirements(excluded=("A100",)), WRONG, id="excluded family"
+        ),
         pytest.param(
             A100_80,
-            Demand(types=("A100",), excluded=("A100-40GB",)),
+            GpuRequirements(types=("A100",), excluded=("A100-40GB",)),
             SUITS,
             id="another one is excluded",
         ),
-        pytest.param(A100_SOME, Demand(types=("A100",)), SUITS, id="family of family"),
-        pytest.param(A100_SOME, Demand(types=("A100-80GB",)), OPEN, id="maybe"),
-        pytest.param(A100_SOME, Demand(types=("T4",)), WRONG, id="certainly not"),
-        pytest.param(A100_SOME, Demand(excluded=("A100-40GB",)), OPEN, id="maybe not"),
+        pytest.param(
+            A100_SOME, GpuRequirements(types=("A100",)), SUITS, id="family of family"
+        ),
+        pytest.param(
+            A100_SOME, GpuRequirements(types=("A100-80GB",)), OPEN, id="maybe"
+        ),
+        pytest.param(
+            A100_SOME, GpuRequirements(types=("T4",)), WRONG, id="certainly not"
+        ),
+        pytest.param(
+            A100_SOME, GpuRequirements(excluded=("A100-40GB",)), OPEN, id="maybe not"
+        ),
         pytest.param(
             A100_SOME,
-            Demand(types=("A100",), excluded=("A100-40GB",)),
+            GpuRequirements(types=("A100",), excluded=("A100-40GB",)),
             OPEN,
             id="maybe the excluded one",
         ),
-        pytest.param({}, Demand(types=("A100",)), OPEN, id="no label"),
-        pytest.param({}, Demand(excluded=("A100",)), OPEN, id="no label to exclude"),
-        pytest.param(UNSIZED, Demand(types=("ACME 1",)), SUITS, id="own name"),
-        pytest.param(UNSIZED, Demand(excluded=("L4",)), SUITS, id="not the excluded"),
-        pytest.param(UNSIZED, Demand(types=("L4",)), WRONG, id="own name is another"),
+        pytest.param({}, GpuRequirements(types=("A100",)), OPEN, id="no label"),
+        pytest.param(
+            {}, GpuRequirements(excluded=("A100",)), OPEN, id="no label to exclude"
+        ),
+        pytest.param(UNSIZED, GpuRequirements(types=("ACME 1",)), SUITS, id="own name"),
+        pytest.param(
+            UNSIZED, GpuRequirements(excluded=("L4",)), SUITS, id="not the excluded"
+        ),
+        pytest.param(
+            UNSIZED, GpuRequirements(types=("L4",)), WRONG, id="own name is another"
+        ),
         pytest.param(A100_80, UNREADABLE, WRONG, id="nobody knows what is wanted"),
     ],
 )
 def test_types_are_accepted_excluded_or_unknown(
-    labels: dict[str, str], demand: Demand, found: Suitability
+    labels: dict[str, str], gpu_requirements: GpuRequirements, found: Suitability
 ) -> None:
-    assert suitability(cards_of(labels), demand, ONE) is found
+    assert suitability(gpus_of(labels), gpu_requirements, ONE) is found
 
 
 @pytest.mark.parametrize(
@@ -113,28 +137,36 @@ def test_types_are_accepted_excluded_or_unknown(
 def test_memory_is_that_of_the_model_or_of_the_label(
     labels: dict[str, str], memory: int, found: Suitability
 ) -> None:
-    assert suitability(cards_of(labels), Demand(min_memory=memory), ONE) is found
+    assert (
+        suitability(gpus_of(labels), GpuRequirements(min_memory=memory), ONE) is found
+    )
 
 
 @pytest.mark.parametrize(
-    "demand",
+    "gpu_requirements",
     [
-        pytest.param(Demand(types=("T4", "A100")), id="a type"),
-        pytest.param(Demand(excluded=("L4",)), id="an exclusion"),
-        pytest.param(Demand(min_memory=2**20), id="memory"),
-        pytest.param(Demand(is_exclusive=True), id="no other pod"),
-        pytest.param(Demand(linked="required"), id="links"),
+        pytest.param(GpuRequirements(types=("T4", "A100")), id="a type"),
+        pytest.param(GpuRequirements(excluded=("L4",)), id="an exclusion"),
+        pytest.param(GpuRequirements(min_memory=2**20), id="memory"),
+        pytest.param(GpuRequirements(is_exclusive=True), id="no other pod"),
+        pytest.param(GpuRequirements(linked="required"), id="links"),
     ],
 )
 @pytest.mark.parametrize("labels", [T4_SHARED, T4_RENAMED, SLICES])
-def test_a_demand_on_cards_is_met_by_whole_cards_unless_sharing_is_allowed(
-    demand: Demand, labels: dict[str, str]
+def test_a_demand_on_gpus_is_met_by_whole_gpus_unless_sharing_is_allowed(
+    gpu_requirements: GpuRequirements, labels: dict[str, str]
 ) -> None:
-    cards = cards_of(labels)
-    shared = Demand(demand.types, demand.excluded, (), demand.min_memory, True)  # noqa: FBT003 - in order
+    gpus = gpus_of(labels)
+    shared = GpuRequirements(
+        gpu_requirements.types,
+        gpu_requirements.excluded,
+        (),
+        gpu_requirements.min_memory,
+        True,  # noqa: FBT003 - in order
+    )
 
-    assert suitability(cards, demand, ONE) is WRONG
-    assert suitability(cards, shared, ONE) is SUITS
+    assert suitability(gpus, gpu_requirements, ONE) is WRONG
+    assert suitability(gpus, shared, ONE) is SUITS
 
 
 @pytest.mark.parametrize(
@@ -161,22 +193,22 @@ def test_a_demand_on_cards_is_met_by_whole_cards_unless_sharing_is_allowed(
 def test_the_memory_asked_is_that_of_one_unit(
     labels: dict[str, str], request_: Request, gib: int, found: Suitability
 ) -> None:
-    demand = Demand(min_memory=gib * GIB, is_sharing_allowed=True)
+    gpu_requirements = GpuRequirements(min_memory=gib * GIB, is_sharing_allowed=True)
 
-    assert suitability(cards_of(labels), demand, request_) is found
+    assert suitability(gpus_of(labels), gpu_requirements, request_) is found
 
 
-def test_slices_that_are_asked_by_name_need_no_whole_card() -> None:
-    demand = Demand(types=("A100",))
+def test_slices_that_are_asked_by_name_need_no_whole_gpu() -> None:
+    gpu_requirements = GpuRequirements(types=("A100",))
 
-    assert suitability(cards_of(SLICES), demand, (("nvidia.com/mig-1g.10gb", 1),)) is (
-        SUITS
-    )
+    assert suitability(
+        gpus_of(SLICES), gpu_requirements, (("nvidia.com/mig-1g.10gb", 1),)
+    ) is (SUITS)
 
 
 def test_the_first_name_that_holds_is_the_choice() -> None:
     names = ("H100", "A100-80GB", "A100")
 
-    assert choice_of(cards_of(A100_80), names) == 1
-    assert choice_of(cards_of(A100_SOME), names) == 2
-    assert choice_of(NO_CARDS, names) == 3
+    assert choice_of(gpus_of(A100_80), names) == 1
+    assert choice_of(gpus_of(A100_SOME), names) == 2
+    assert choice_of(NO_GPUS, names) == 3

@@ -32,7 +32,7 @@ def open_pair(folder: Path, now: dt.datetime) -> tuple[Certificate, Calendar]:
 
 
 @pytest.mark.parametrize(
-    ("now", "obstacles"),
+    ("now", "not_ready_reasons"),
     [
         pytest.param(
             START - DAY,
@@ -49,13 +49,13 @@ def open_pair(folder: Path, now: dt.datetime) -> tuple[Certificate, Calendar]:
     ],
 )
 def test_a_certificate_is_valid_from_its_start_to_its_end(
-    tmp_path: Path, now: dt.datetime, obstacles: list[str]
+    tmp_path: Path, now: dt.datetime, not_ready_reasons: list[str]
 ) -> None:
     write_pair(tmp_path)
 
     pair, _ = open_pair(tmp_path, now)
 
-    assert pair.obstacles() == obstacles
+    assert pair.not_ready_reasons() == not_ready_reasons
     assert pair.ends_seconds == END.timestamp()
 
 
@@ -115,7 +115,7 @@ def test_a_pair_that_is_not_valid_now_replaces_no_valid_one(
         pair.load()
 
     assert pair.context is old
-    assert pair.obstacles() == []
+    assert pair.not_ready_reasons() == []
 
 
 def test_a_pair_that_came_too_early_is_taken_when_it_becomes_valid(
@@ -147,6 +147,6 @@ def test_with_no_valid_pair_the_newest_is_taken(tmp_path: Path) -> None:
     pair.load()
 
     assert pair.context is not old
-    assert pair.obstacles() == [
+    assert pair.not_ready_reasons() == [
         "certificate tls.crt: expired 2024-01-03T00:00:00+00:00"
     ]

@@ -24,7 +24,7 @@ def contents_of(objects: CertificateObjects) -> Contents:
     return objects.contents
 
 
-def settle(objects: CertificateObjects, *replicas: Rotator, seconds: float) -> None:
+def flush(objects: CertificateObjects, *replicas: Rotator, seconds: float) -> None:
     """Let time pass, with a check of each replica every ten seconds."""
     end = objects.now + seconds
     while objects.now < end:
@@ -36,13 +36,13 @@ def settle(objects: CertificateObjects, *replicas: Rotator, seconds: float) -> N
 def test_a_replica_is_not_ready_before_its_certificate_is_trusted() -> None:
     objects = CertificateObjects()
     replica = objects.replica()
-    before = replica.obstacles()
+    before = replica.not_ready_reasons()
     context = replica.context
 
     replica.check()
 
     assert before == ["certificate: none is published yet"]
-    assert replica.obstacles() == []
+    assert replica.not_ready_reasons() == []
     assert replica.context is not context
     assert replica.ends_seconds == START + 300
 
@@ -82,9 +82,9 @@ def test_a_rotation_from_the_first_ca_to_the_second() -> None:
         replica.check()
     (old,) = objects.bundle
 
-    settle(objects, *replicas, seconds=1030)
+    flush(objects, *replicas, seconds=1030)
     beside = objects.bundle
-    settle(objects, *replicas, seconds=210)
+    flush(objects, *replicas, seconds=210)
 
     new = objects.bundle
     assert beside == (old, *new)
@@ -92,7 +92,7 @@ def test_a_rotation_from_the_first_ca_to_the_second() -> None:
     for replica in replicas:
         assert replica._leaf is not None
         assert replica._leaf.issuer == new[0]
-        assert replica.obstacles() == []
+        assert replica.not_ready_reasons() == []
 
 
 def test_a_leaf_that_is_not_trusted_yet_is_not_served() -> None:
@@ -143,11 +143,11 @@ def test_a_registration_that_lost_its_bundle_is_an_obstacle_until_it_has_it() ->
     objects.failing.append("publish")
 
     replica.look()
-    during = replica.obstacles()
+    during = replica.not_ready_reasons()
     replica.look()
 
     assert during == ["certificate: its CA is not in the caBundle of the registration"]
-    assert replica.obstacles() == []
+    assert replica.not_ready_reasons() == []
 
 
 def test_a_replica_that_was_cut_off_for_long_is_not_ready() -> None:
@@ -157,11 +157,11 @@ def test_a_replica_that_was_cut_off_for_long_is_not_ready() -> None:
     replica.check()
     objects.now += 200
 
-    cut_off = replica.obstacles()
+    cut_off = replica.not_ready_reasons()
     replica.check()
 
     assert cut_off == ["certificate: last seen in the Secret 200 s ago"]
-    assert replica.obstacles() == []
+    assert replica.not_ready_reasons() == []
 
 
 def test_an_expired_certificate_is_an_obstacle() -> None:
@@ -171,7 +171,7 @@ def test_an_expired_certificate_is_an_obstacle() -> None:
 
     objects.now += 300
 
-    (obstacle,) = replica.obstacles()
+    (obstacle,) = replica.not_ready_reasons()
     assert obstacle.startswith("certificate of our own: expired 2030-")
 
 

@@ -7,7 +7,7 @@ from service.http.middleware import (
     FACE_OF_PATH,
     SPARE_THREADS,
     VERB_OF_PATH,
-    Gate,
+    ConcurrencyLimit,
     Slots,
     build_slots,
 )
@@ -24,7 +24,7 @@ class Caller:
         self.refused: list[str] = []
         self.inner: list[str] = []  # paths to call while a call is under way
         self.slots = {face: Slots(limit) for face in ("extender", "webhook", "cluster")}
-        self._gate = Gate(self._work, self.slots, self.refused.append)
+        self._gate = ConcurrencyLimit(self._work, self.slots, self.refused.append)
 
     def call(self, path: str) -> bytes:
         """Return the body of an answer."""

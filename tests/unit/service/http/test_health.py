@@ -4,7 +4,7 @@ import pytest
 
 from cluster.ledger.writer import SnapshotCell
 from service.http.health import Health, HealthResource, ReadinessResource
-from service.http.middleware import RequestFrame
+from service.http.middleware import RequestMiddleware
 from service.metrics import Metrics
 from tests.builders import make_snapshot
 
@@ -21,10 +21,12 @@ def build_health(
 
 def build_client(health: Health) -> falcon.testing.TestClient:
     """Return a client of the probes."""
-    app = falcon.App(middleware=[RequestFrame(Metrics(), health)])
+    app = falcon.App(middleware=[RequestMiddleware(Metrics(), health)])
     app.add_route("/healthz", HealthResource())
-    app.add_route("/readyz", ReadinessResource(health.obstacles))
-    app.add_route("/readyz/extender", ReadinessResource(health.extender_obstacles))
+    app.add_route("/readyz", ReadinessResource(health.not_ready_reasons))
+    app.add_route(
+        "/readyz/extender", ReadinessResource(health.extender_not_ready_reasons)
+    )
     return falcon.testing.TestClient(app)
 
 
@@ -32,31 +34,31 @@ def test_nothing_stands_in_the_way_of_a_served_and_synced_process() -> None:
     health = build_health(ages={"nodes": 1.0, "pods": 179.0})
     health.serve()
 
-    assert health.obstacles() == []
-    assert health.extender_obstacles() == []
+    assert health.not_ready_reasons() == []
+    assert health.extender_not_ready_reasons() == []
 
 
 def test_a_process_is_not_ready_before_its_listeners_are_up() -> None:
     health = build_health()
 
-    assert health.obstacles() == ["the listeners are not up yet"]
-    assert health.extender_obstacles() == ["the listeners are not up yet"]
+    assert health.not_ready_reasons() == ["the listeners are not up yet"]
+    assert health.extender_not_ready_reasons() == ["the listeners are not up yet"]
 
 
 def test_an_unread_cluster_holds_back_the_extender_alone() -> None:
     health = build_health(is_synced=False)
     health.serve()
 
-    assert health.obstacles() == []
-    assert health.extender_obstacles() == ["the cluster has not been read yet"]
+    assert health.not_ready_reasons() == []
+    assert health.extender_not_ready_reasons() == ["the cluster has not been read yet"]
 
 
 def test_each_stale_kind_is_named() -> None:
     health = build_health(ages={"pods": 300.4, "nodes": 181.0, "classes": 3.0})
     health.serve()
 
-    assert health.obstacles() == []
-    assert health.extender_obstacles() == [
+    assert health.not_ready_reasons() == []
+    assert health.extender_not_ready_reasons() == [
         "nodes: last contact 181 s ago",
         "pods: last contact 300 s ago",
     ]
@@ -69,8 +71,8 @@ def test_a_draining_process_is_not_ready() -> None:
     health.drain()
 
     assert health.is_draining
-    assert health.obstacles() == ["draining"]
-    assert health.extender_obstacles() == ["draining"]
+    assert health.not_ready_reasons() == ["draining"]
+    assert health.extender_not_ready_reasons() == ["draining"]
 
 
 @pytest.mark.parametrize(

@@ -73,13 +73,13 @@ def test_a_self_filter_that_hangs_is_asked_once_and_leaves_one_thread() -> None:
 
     liveness = build(hang)
 
-    found = [liveness.obstacles(), liveness.obstacles()]
+    found = [liveness.not_ready_reasons(), liveness.not_ready_reasons()]
 
     assert found == [["self-filter: no answer within 0.01 s"]] * 2
     assert len(started) == 1
     release.set()
     started[0].join()
-    assert liveness.obstacles() in ([], found[0])
+    assert liveness.not_ready_reasons() in ([], found[0])
     assert len(started) == 2
 
 
@@ -92,7 +92,7 @@ def test_a_self_filter_that_fails_is_said_and_logged(
     liveness = build(fail)
     liveness._answer_seconds = 30.0
 
-    assert liveness.obstacles() == ["self-filter: failed, see the log"]
+    assert liveness.not_ready_reasons() == ["self-filter: failed, see the log"]
     assert [record.message for record in caplog.records] == ["self-filter failed"]
 
 

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from service.http.waitress_channel import WithoutConnection
+from service.http.waitress_channel import StripConnectionHeader
 
 
 def answering(*headers: tuple[str, str]) -> Callable[..., Iterable[bytes]]:
@@ -16,7 +16,7 @@ def answering(*headers: tuple[str, str]) -> Callable[..., Iterable[bytes]]:
 
 def test_the_header_that_belongs_to_the_server_is_kept_back() -> None:
     seen: list[object] = []
-    app = WithoutConnection(
+    app = StripConnectionHeader(
         answering(("Content-Type", "text/plain"), ("connection", "close"))
     )
 
