@@ -1,13 +1,9 @@
-"""Where one HTTP/1.1 request ends: as much of the protocol as that takes.
+"""Heads of HTTP/1.1 requests that the webhook refuses before it reads a body.
 
-What it lets through, the server's own parser reads again, and in full.
+waitress finds where a request ends; whatever leaves a doubt about that is refused.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
-
-HEAD_END: Final = b"\r\n\r\n"
 
 
 class RefusedRequestError(ValueError):
@@ -18,56 +14,32 @@ class RefusedRequestError(ValueError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """How long a request is.
+def check_head(head: bytes, max_body_bytes: int) -> None:
+    """Raise `RefusedRequestError` for a request with this head that is not to be.
 
-    Attributes
-    ----------
-    length : int
-        Bytes of head and body.
-    is_expecting : bool
-        Whether the client waits for ``100 Continue`` before it sends the body.
-    """
-
-    length: int
-    is_expecting: bool
-
-
-def read_frame(head: bytes, max_body_bytes: int) -> Frame:
-    """Return the extent of the request with this head, its empty line included.
-
-    Raises
-    ------
-    RefusedRequestError
-        For a body that is too large or whose length is not given once and plainly.
-        A chunked one is refused, too: none of our callers sends such, and a second
-        reading of the framing is what request smuggling lives on.
+    That is a body which is too large or whose length is not given once and plainly.
+    A chunked one is refused, too: none of our callers sends such, and a second reading
+    of the framing is what request smuggling lives on.
     """
     lengths: list[bytes] = []
-    is_expecting = False
     for key, value in _headers(head):
         if key == b"transfer-encoding":
             raise RefusedRequestError("411 Length Required")
         if key == b"content-length":
             lengths.append(value)
-        elif key == b"expect":
-            is_expecting = value.lower() == b"100-continue"
     if not lengths:
-        return Frame(len(head), is_expecting=False)
+        return
     if len(lengths) > 1 or not lengths[0].isdigit():
         raise RefusedRequestError("400 Bad Request")
     # More digits than the limit has: not worth a number.
     digits = lengths[0].lstrip(b"0") or b"0"
     if len(digits) > len(str(max_body_bytes)) or int(digits) > max_body_bytes:
         raise RefusedRequestError("413 Content Too Large")
-    body_bytes = int(digits)
-    return Frame(len(head) + body_bytes, is_expecting and body_bytes > 0)
 
 
 def _headers(head: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield each header's name in lower case and its value."""
-    for line in head[: -len(HEAD_END)].split(b"\r\n")[1:]:
+    for line in head.rstrip(b"\r\n").split(b"\r\n")[1:]:
         name, colon, value = line.partition(b":")
         # The WSGI environment does not tell an underscore from a hyphen.
         if not colon or name != name.strip() or b"_" in name:

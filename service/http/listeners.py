@@ -63,7 +63,7 @@ class Listeners:
                 settings.webhook,
                 certificate,
                 lambda: health.is_draining,
-                webhook + SPARE_THREADS,
+                self.http.dispatcher,
             )
 
     def start(self) -> None:
@@ -74,6 +74,4 @@ class Listeners:
 
     def drain(self, interrupted: threading.Event) -> None:
         """Let all calls finish, then stop; see `HttpServer.drain`."""
-        self.http.drain(interrupted)
-        if self.https is not None:
-            self.https.stop()
+        self.http.drain(interrupted, None if self.https is None else self.https.stop)

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import waitress.server
@@ -128,6 +128,17 @@ def waitress_options(settings: ServerSettings, threads: int = 8) -> dict[str, An
     }
 
 
+def wait_quiet(is_idle: Callable[[], bool], seconds: float) -> bool:
+    """Wait until nothing has been done for a moment; return whether that came."""
+    deadline = time.monotonic() + seconds
+    quiet_since = time.monotonic()
+    while (now := time.monotonic()) < min(deadline, quiet_since + QUIET_SECONDS):
+        time.sleep(0.01)
+        if not is_idle():
+            quiet_since = now
+    return is_idle()
+
+
 class HttpServer:
     """One plain-HTTP listener, on each address that its host name has.
 
@@ -141,12 +152,12 @@ class HttpServer:
         self._health = health
         self._in_flight = InFlight(StripConnectionHeader(app))
         self._map: dict[int, Any] = {}
-        dispatcher = LastIdleFirst()
+        self.dispatcher = LastIdleFirst()
         try:
             self._server = waitress.server.create_server(
                 self._in_flight,
                 map=self._map,
-                _dispatcher=dispatcher,
+                _dispatcher=self.dispatcher,
                 **waitress_options(settings, threads),
             )
         except ValueError as error:  # waitress found no such host
@@ -154,7 +165,7 @@ class HttpServer:
         except OSError as error:
             reason = error.strerror or str(error)
             raise ListenError(settings.host, settings.port, reason) from error
-        dispatcher.set_thread_count(threads)
+        self.dispatcher.set_thread_count(threads)
         self._listeners = tuple(
             item
             for item in self._map.values()
@@ -196,23 +207,27 @@ class HttpServer:
             listener.del_channel(self._map)
             listener.socket.close()
 
-    def drain(self, interrupted: threading.Event) -> None:
+    def drain(
+        self, interrupted: threading.Event, before: Callable[[], None] | None = None
+    ) -> None:
         """Turn readiness off, serve on for a while, let calls finish, stop.
 
-        `interrupted` cuts the serving-on short.
+        Parameters
+        ----------
+        interrupted
+            Cuts the serving-on short.
+        before
+            Called before this listener refuses connections: lets the calls of another
+            one finish, which has its workers from this one.
         """
         self._health.drain()
         logger.info("draining started")
         interrupted.wait(self._settings.drain_seconds)
-        deadline = time.monotonic() + self._settings.stop_seconds
+        if before is not None:
+            before()
         self._refusing.set()
         self._wake()
-        quiet_since = time.monotonic()
-        while (now := time.monotonic()) < min(deadline, quiet_since + QUIET_SECONDS):
-            time.sleep(0.01)
-            if not self._is_idle():
-                quiet_since = now
-        is_idle = self._is_idle()
+        is_idle = wait_quiet(self._is_idle, self._settings.stop_seconds)
         self.stop()
         logger.info("server stopped", extra={"fields": {"idle": is_idle}})
 

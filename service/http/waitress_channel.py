@@ -3,11 +3,13 @@
 import json
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import waitress.channel
 import waitress.parser
 import waitress.task
+
+from service.http.framing import RefusedRequestError, check_head
 
 WsgiApp: TypeAlias = Callable[..., Iterable[bytes]]
 
@@ -23,6 +25,19 @@ RECEIVE_SECONDS: Final = 30.0
 def encode_error(status: str) -> bytes:
     """Return the short JSON body of an error, as Falcon writes it."""
     return json.dumps({"title": status}).encode()
+
+
+class Refusal(NamedTuple):
+    """Status of a request that is answered without the application."""
+
+    code: str
+    reason: str
+
+    @classmethod
+    def of(cls, status: str) -> "Refusal":
+        """Return a status line's code and reason."""
+        code, _, reason = status.partition(" ")
+        return cls(code, reason)
 
 
 class StripConnectionHeader:
@@ -68,6 +83,37 @@ class TimedParser(waitress.parser.HTTPRequestParser):  # type: ignore[misc]  # u
         if self.completed:
             self.expect_continue = False
         return consumed
+
+
+class StrictParser(TimedParser):
+    """One request of the webhook: a head that leaves a doubt is refused."""
+
+    def __init__(self, adjustments: Any) -> None:
+        super().__init__(adjustments)
+        self._refusal: Refusal | None = None
+
+    def parse_header(self, header_plus: bytes) -> None:
+        """Read the head, which ends with an empty line."""
+        try:
+            # waitress refuses a body of as many bytes as it is told
+            check_head(header_plus, self.adj.max_request_body_size - 1)
+        except RefusedRequestError as error:
+            self._refusal = Refusal.of(error.status)
+            raise waitress.parser.ParsingError(error.status) from error
+        super().parse_header(header_plus)
+
+    def received(self, data: bytes) -> int:
+        """Take in some bytes; return how many belong to this request."""
+        consumed = super().received(data)
+        if self.error is not None:
+            self.refuse(self._refusal or self.error)
+        return consumed
+
+    def refuse(self, error: Any) -> None:
+        """Have the request answered with an error, in the version that we speak."""
+        self.error = error
+        self.version = "1.1"
+        self.completed = True
 
 
 class JsonErrorTask(waitress.task.ErrorTask):  # type: ignore[misc]  # untyped library

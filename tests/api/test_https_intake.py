@@ -2,85 +2,22 @@
 
 import contextlib
 import errno
-import http.client
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from service.certificates.files import Certificate
-from service.http import connection as limits
-from service.http.https import HttpsServer
-from service.settings.process import WebhookSettings
-from tests.certificates import write_pair
+from service.http import https as limits
+from tests.https_listener import WORKERS, Listener, read_all
 from tests.service_process import DEADLINE_SECONDS, exchange, wait_until
 
-# Fewer than every attack below has clients.
-WORKERS: Final = 4
 # "At once" on a busy machine; each attack could hold a worker for longer.
 SOON_SECONDS: Final = 5.0
-
-
-def echo(
-    environ: dict[str, Any], start_response: Callable[..., Any]
-) -> Iterable[bytes]:
-    """Answer with the request's body."""
-    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    start_response("200 OK", [("Content-Length", str(len(body)))])
-    return [body]
-
-
-class Listener:
-    """An HTTPS listener before an echo, and clients of it."""
-
-    def __init__(self, folder: Path) -> None:
-        certificate, key = write_pair(folder)
-        self.is_draining = False
-        self._context = ssl.create_default_context(cafile=certificate)
-        self.server = HttpsServer(
-            echo,
-            WebhookSettings.model_validate({"host": "127.0.0.1", "port": 0}),
-            Certificate(certificate, key),
-            lambda: self.is_draining,
-            WORKERS,
-        )
-        self.server.start()
-
-    def open_tcp(self) -> socket.socket:
-        """Return a connection on which nothing has been said."""
-        return socket.create_connection(
-            ("127.0.0.1", self.server.port), DEADLINE_SECONDS
-        )
-
-    def open_tls(self) -> ssl.SSLSocket:
-        """Return a connection that has shaken hands."""
-        return self._context.wrap_socket(self.open_tcp(), server_hostname="127.0.0.1")
-
-    def connect(self) -> http.client.HTTPSConnection:
-        """Return a well-behaved client."""
-        return http.client.HTTPSConnection(
-            "127.0.0.1",
-            self.server.port,
-            timeout=DEADLINE_SECONDS,
-            context=self._context,
-        )
-
-    def review_seconds(self) -> float:
-        """Return how long a well-behaved client waits for its answer."""
-        started = time.monotonic()
-        connection = self.connect()
-        try:
-            answer = exchange(connection, "POST", "/mutate", b"review")
-        finally:
-            connection.close()
-        assert (answer.status, answer.body) == (200, b"review")
-        return time.monotonic() - started
 
 
 @pytest.fixture
@@ -88,16 +25,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
     """Run the listener."""
     running = Listener(tmp_path)
     yield running
-    running.server.stop()
-
-
-def read_all(client: socket.socket) -> bytes:
-    """Return what still comes until the other side ends, however it does."""
-    received = b""
-    with contextlib.suppress(ConnectionError, ssl.SSLError):
-        while data := client.recv(65_536):
-            received += data
-    return received
+    running.stop()
 
 
 class Tricklers(threading.Thread):
@@ -305,7 +233,7 @@ def test_a_client_that_waits_to_be_told_is_told_once(listener: Listener) -> None
 def test_beyond_the_limit_the_slowest_client_is_let_go(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.http.intake.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("service.http.https.MAX_CONNECTIONS", 3)
     idle = listener.connect()
     assert exchange(idle, "POST", "/mutate", b"x").status == 200
     with listener.open_tls() as slow, listener.open_tls() as second:
@@ -347,7 +275,7 @@ def test_without_file_descriptors_the_slowest_client_is_let_go(
 def test_half_received_requests_have_a_limit_all_together(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.http.intake.MAX_RECEIVED_BYTES", 1000)
+    monkeypatch.setattr("service.http.https.MAX_RECEIVED_BYTES", 1000)
     with listener.open_tls() as small, listener.open_tls() as large:
         small.sendall(HEAD + b"{" * 100)
         large.sendall(HEAD.replace(b"1000", b"5000") + b"{" * 2000)
