@@ -1,4 +1,4 @@
-"""Fallback chains: what may stand in for a GPU resource that is not to be had."""
+"""Fallback chains: GPU resources that may stand in for one another."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,8 @@ from types import MappingProxyType
 from typing import Final
 
 from cluster.decode.faults import Fault
+from scoring.names import is_chained_resource
 from scoring.resources import ResourceScope
-
-_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-
-_EXTENDED_RESOURCE: Final = re.compile(
-    rf"(?P<domain>{_LABEL}(?:\.{_LABEL})*)"
-    r"/(?P<name>[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)"
-)
-
-_MAX_DOMAIN: Final = 253
 
 # `[<compute>c.]<slices>g.<memory>gb`, with `.me` and the like behind it
 _PROFILE_MEMORY: Final = re.compile(r"/mig-(?:\d+c\.)?\d+g\.(\d+)gb(?![a-z0-9])")
@@ -104,13 +96,7 @@ def find_chain_faults(
 
 def _fault_of_name(resource: str, scope: ResourceScope | None) -> str:
     """Return what is wrong with a member of a chain; empty if nothing is."""
-    match = _EXTENDED_RESOURCE.fullmatch(resource)
-    if (
-        match is None
-        or len(match["domain"]) > _MAX_DOMAIN
-        or match["domain"].endswith("kubernetes.io")  # reserved for native resources
-        or resource.startswith("requests.")  # reserved for quotas
-    ):
+    if not is_chained_resource(resource):
         return f"wanted an extended resource such as 'nvidia.com/gpu', got {resource!r}"
     if scope is not None and not scope.is_managed(resource):
         return (

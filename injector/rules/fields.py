@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import yaml
 
 from cluster.decode.faults import Fault
+from scoring.names import is_extended_resource, is_namespace
 from scoring.quantity import (
     MAX_QUANTITY,
     QuantityError,
@@ -120,21 +121,7 @@ _FRACTIONS: Final = ("n", "u", "m")
 
 _DECIMAL: Final = re.compile(r"(-?)(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
-NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-
-_NAME_PART: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-
-_PREFIX: Final = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
-
-# As Kubernetes has it, and with a tilde, which gpuinjector knows how to escape.
-ANNOTATION_KEY: Final = re.compile(
-    rf"(?:{_PREFIX}/)?[a-z0-9](?:[a-z0-9._~-]{{0,61}}[a-z0-9])?",
-    re.ASCII | re.IGNORECASE,
-)
-
 _HUGE_PAGES: Final = "hugepages-"
-
-_EXTENDED: Final = re.compile(f"{_PREFIX}/{_NAME_PART}", re.ASCII)
 
 
 class FieldReader:
@@ -180,7 +167,9 @@ class FieldReader:
     def resource_name(self, value: Tree, path: str) -> str | None:
         """Read the name of a resource that can be injected."""
         if isinstance(value, str) and (
-            value in STANDARD_RESOURCES or page_size(value) or is_extended(value)
+            value in STANDARD_RESOURCES
+            or page_size(value)
+            or is_extended_resource(value)
         ):
             return value
         self.fault(
@@ -234,7 +223,7 @@ class FieldReader:
 
     def namespace(self, value: Tree, path: str) -> str:
         """Read the name of a namespace."""
-        if isinstance(value, str) and NAMESPACE.fullmatch(value):
+        if isinstance(value, str) and is_namespace(value):
             return value
         self.fault(path, f"wanted the name of a namespace, got {said(value)}")
         return ""
@@ -256,15 +245,6 @@ def page_size(name: str) -> int:
     except QuantityError:
         return 0
     return size.numerator if size.denominator == 1 else 0
-
-
-def is_extended(name: str) -> bool:
-    """Say whether Kubernetes takes `name` for an extended resource."""
-    return (
-        _EXTENDED.fullmatch(name) is not None
-        and not name.startswith("requests.")
-        and not name.partition("/")[0].endswith("kubernetes.io")
-    )
 
 
 def said(value: Tree) -> str:

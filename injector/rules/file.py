@@ -13,17 +13,16 @@ from types import MappingProxyType
 from cluster.decode.faults import Fault
 from injector.rules.conflicts import RuleContext, find_clashes
 from injector.rules.fields import (
-    ANNOTATION_KEY,
     Entries,
     FieldReader,
     RuleTextError,
     Tree,
-    is_extended,
     parse_json,
     parse_yaml,
     said,
 )
 from injector.rules.rules import InjectionRule, ResourceRule, RuleMap, Rules
+from scoring.names import is_extended_resource, is_rule_annotation_key
 from scoring.quantity import exact_quantity, shorten
 
 
@@ -133,14 +132,14 @@ class _RuleReader:
         """Read GPU resource -> rule."""
         rules: dict[str, InjectionRule] = {}
         for resource, item, where in self._reader.entries(tree, path):
-            if not is_extended(resource):
+            if not is_extended_resource(resource):
                 self._reader.fault(
                     where,
                     "wanted the name of an extended resource such as nvidia.com/gpu,"
                     f" got {shorten(resource)}",
                 )
             rule = self._rule(item, where)
-            if is_extended(resource):
+            if is_extended_resource(resource):
                 rules[resource] = rule
         return MappingProxyType(rules)
 
@@ -171,7 +170,7 @@ class _RuleReader:
             clash = self._context.annotation_fault(key)
             if clash:
                 self._reader.fault(where, clash)
-            elif not ANNOTATION_KEY.fullmatch(key):
+            elif not is_rule_annotation_key(key):
                 self._reader.fault(
                     where, f"wanted an annotation key, got {shorten(key)}"
                 )

@@ -15,15 +15,12 @@ from scoring.gpu.node_gpus import (
     NodeGpus,
     without_marks,
 )
+from scoring.names import MAX_NAME_LENGTH, is_name
 from scoring.protocols import NodeFacts
 
 _Form: TypeAlias = Callable[[str], str]
 
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
-
-_MAX_LENGTH: Final = 63
-
-_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 
 _BLANKS: Final = re.compile(r"\s+")
 
@@ -123,8 +120,7 @@ def is_label_value(text: str, label: str = "") -> bool:
     If that ends in a star, the value stands in its place.
     """
     beginning = label.rpartition("/")[2][:-1] if label.endswith("*") else ""
-    is_short = len(beginning + text) <= _MAX_LENGTH
-    return is_short and _VALUE.fullmatch(text) is not None
+    return len(beginning + text) <= MAX_NAME_LENGTH and is_name(text)
 
 
 @dataclass(frozen=True, slots=True)

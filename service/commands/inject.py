@@ -22,8 +22,8 @@ from injector.admission import Admission
 from injector.fallback.choice import FallbackOutcome
 from injector.resources.containers import LIMITS, REQUESTS
 from injector.review import ReviewError, decode_review, encode_answer, read_pod
-from injector.rules.fields import NAMESPACE
 from injector.rules.rules import Outcome, Reason
+from scoring.names import is_namespace
 from service.commands.inputs import (
     attempt,
     folder_of,
@@ -232,7 +232,7 @@ def read_submission(tree: Any, namespace: str) -> Submission:
         message = f"wanted {namespace!r}, as the command line has it, got {own!r}"
         raise WireError([Fault("metadata.namespace", message)])
     chosen = own or namespace or DEFAULT_NAMESPACE
-    if not NAMESPACE.fullmatch(chosen):
+    if not is_namespace(chosen):
         message = f"wanted the name of a namespace, got {chosen!r}"
         raise WireError([Fault("metadata.namespace", message)])
     fill_requests(pod)

@@ -13,11 +13,8 @@ from scoring.gpu.node_gpus import (
 )
 from scoring.gpu.requirements import GpuAnnotations, is_askable
 from scoring.quantity import QuantityError, parse_quantity
-from service.settings.names import AnnotationKey, LabelKey
+from service.settings.names import AnnotationKey, LabelKey, NamePattern
 from service.settings.process import NonEmpty, SettingsModel
-
-# An exact label, or the beginning of one and a final asterisk.
-LabelPattern = Annotated[str, pydantic.Field(pattern=r"^[^*\s]+\*?$")]
 
 
 def _askable(name: str) -> str:
@@ -67,7 +64,7 @@ class GpuModelSettings(SettingsModel):
 class GpuTypeSettings(SettingsModel):
     """How nodes name their GPU models."""
 
-    type_labels: tuple[LabelPattern, ...] = pydantic.Field(
+    type_labels: tuple[NamePattern, ...] = pydantic.Field(
         default=DEFAULT_TYPE_LABELS,
         description="Labels that name a node's model; the first that does so counts."
         " With a final `*`, the name is what stands in its place.",

@@ -1,9 +1,4 @@
-"""Names that settings hand on to Kubernetes, checked by its own rules.
-
-``k8s.io/apimachinery/pkg/util/validation``: a qualified name is a name of up to 63
-letters, digits, ``-``, ``_`` and ``.``, with an optional DNS subdomain and ``/`` before
-it. Of an annotation, the subdomain may have capitals.
-"""
+"""Types of names in settings, checked by Kubernetes' own rules."""
 
 import ipaddress
 import re
@@ -11,34 +6,14 @@ from typing import Annotated, Final
 
 import pydantic
 
-_MAX_PREFIX: Final = 253
-
-_MAX_NAME: Final = 63
-
-_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
-
-_DNS_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-
-_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*", re.ASCII)
-
-_NAMESPACE: Final = re.compile(_DNS_LABEL, re.ASCII)
+from scoring.names import (
+    is_annotation_key,
+    is_namespace,
+    is_qualified_name,
+    is_subdomain,
+)
 
 _WORD: Final = re.compile(r"[!-~]{1,253}", re.ASCII)
-
-
-def is_qualified_name(text: str) -> bool:
-    """Say whether Kubernetes takes `text` as a label key.
-
-    >>> is_qualified_name("example.com/type"), is_qualified_name("a b")
-    (True, False)
-    """
-    prefix, slash, name = text.rpartition("/")
-    is_prefix_legal = not slash or (
-        len(prefix) <= _MAX_PREFIX and _SUBDOMAIN.fullmatch(prefix) is not None
-    )
-    return (
-        is_prefix_legal and len(name) <= _MAX_NAME and _NAME.fullmatch(name) is not None
-    )
 
 
 def _label_key(text: str) -> str:
@@ -48,7 +23,7 @@ def _label_key(text: str) -> str:
 
 
 def _annotation_key(text: str) -> str:
-    if not is_qualified_name(text.lower()):
+    if not is_annotation_key(text):
         raise ValueError(
             f"wanted an annotation key such as example.com/name, got {text!r}"
         )
@@ -56,7 +31,7 @@ def _annotation_key(text: str) -> str:
 
 
 def _namespace(text: str) -> str:
-    if len(text) > _MAX_NAME or not _NAMESPACE.fullmatch(text):
+    if not is_namespace(text):
         raise ValueError(f"wanted the name of a namespace, got {text!r}")
     return text
 
@@ -78,13 +53,13 @@ def _listen_address(text: str) -> str:
 
 
 def _object_name(text: str) -> str:
-    if len(text) > _MAX_PREFIX or not _SUBDOMAIN.fullmatch(text):
+    if not is_subdomain(text):
         raise ValueError(f"wanted the name of an object, got {text!r}")
     return text
 
 
 def _dns_name(text: str) -> str:
-    if len(text) > _MAX_PREFIX or not _SUBDOMAIN.fullmatch(text):
+    if not is_subdomain(text):
         raise ValueError(f"wanted a DNS name, got {text!r}")
     return text
 
@@ -95,6 +70,9 @@ def _ip_address(text: str) -> str:
     except ValueError as error:
         raise ValueError(f"wanted an IP address, got {text!r}") from error
 
+
+# An exact name, or the beginning of one and a final asterisk.
+NamePattern = Annotated[str, pydantic.Field(pattern=r"^[^*\s]+\*?$")]
 
 LabelKey = Annotated[str, pydantic.AfterValidator(_label_key)]
 

@@ -23,9 +23,6 @@ Seconds = Annotated[float, pydantic.Field(ge=0, le=86_400)]
 
 NonEmpty = Annotated[str, pydantic.Field(min_length=1)]
 
-# A resource name, or its beginning and a final asterisk.
-ResourcePattern = Annotated[str, pydantic.Field(pattern=r"^[^*\s]+\*?$")]
-
 
 class SettingsModel(pydantic.BaseModel):
     """Frozen, strict, camelCase outside, unknown keys refused."""

@@ -14,6 +14,7 @@ from scoring.gpu.requirements import GpuAnnotations
 from scoring.quantity import shorten
 from scoring.resources import ResourceScope
 from service.settings.gpu import DemandSettings, GpuTypeSettings
+from service.settings.names import NamePattern
 from service.settings.policy import (
     ExtenderSettings,
     FaultSignalSettings,
@@ -24,7 +25,6 @@ from service.settings.process import (
     ClusterSettings,
     LoggingSettings,
     NonEmpty,
-    ResourcePattern,
     ServerSettings,
     SettingsModel,
     WebhookSettings,
@@ -131,7 +131,7 @@ class Settings(SettingsModel):
     cluster: ClusterSettings = pydantic.Field(
         default=ClusterSettings(), description="Where the cluster is read from."
     )
-    gpu_resources: tuple[ResourcePattern, ...] = pydantic.Field(
+    gpu_resources: tuple[NamePattern, ...] = pydantic.Field(
         default=(
             "nvidia.com/gpu",
             "nvidia.com/gpu.shared",
