@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
-from yaml.constructor import ConstructorError
 
-from cluster.decode.faults import Fault, convert_with_faults
+from cluster.decode.faults import convert_with_faults
 from cluster.decode.limit_ranges import (
     LimitRange,
     LimitRangeRecord,
@@ -29,6 +27,8 @@ from cluster.ledger.changes import (
     NodesListed,
     PodsListed,
 )
+from cluster.yaml_text import UNREADABLE, one_line, parse_all
+from scoring.faults import Fault, FaultsError, list_faults
 from scoring.quantity import shorten
 
 logger = logging.getLogger(__name__)
@@ -41,57 +41,13 @@ CUT_SHORT: Final = "items without the kind of a list"
 
 MAX_SHOWN_FAULTS: Final = 100
 
-# Python prints no number of more than 4,300 digits; as hexadecimal YAML can have them.
-MAX_INTEGER_BITS: Final = 4096
 
-
-# A plain time is text in JSON, and so is a plain ``=``, for which PyYAML has no
-# constructor although it gives it a tag of its own (yaml/pyyaml#89).
-_TEXT_TAGS: Final = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
-
-_JSON_TAGS: Final = ("null", "bool", "int", "float", "str", "seq", "map")
-
-
-class _Loader(yaml.CSafeLoader):
-    """YAML that gives what JSON can give, and nothing else."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Construct one value; PyYAML lets faults of scalars through as they come."""
-        try:
-            value = super().construct_object(node, deep)
-            if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
-                raise ValueError("integer out of range")  # noqa: TRY301 - one answer for all scalars
-        except (LookupError, ValueError) as error:
-            said = f"wanted {node.tag.rpartition(':')[2]}, got {shorten(node.value)}"
-            raise ConstructorError(None, None, said, node.start_mark) from error
-        return value
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [pair for pair in pairs if pair[0] not in _TEXT_TAGS]
-    for first, pairs in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
-_Loader.yaml_constructors = {
-    tag: yaml.CSafeLoader.yaml_constructors[tag]
-    for tag in (None, *(f"tag:yaml.org,2002:{name}" for name in _JSON_TAGS))
-}
-
-
-class DumpError(ValueError):
-    """A dump that cannot be used, with every fault found in it.
-
-    Attributes
-    ----------
-    faults : tuple of Fault
-    """
+class DumpError(FaultsError):
+    """A dump that cannot be used, with every fault found in it."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
-        lines = [f"  {fault}" for fault in faults[:MAX_SHOWN_FAULTS]]
-        if len(faults) > MAX_SHOWN_FAULTS:
-            lines.append(f"  and {len(faults) - MAX_SHOWN_FAULTS} more")
-        super().__init__(f"cluster dump: {len(faults)} fault(s)\n" + "\n".join(lines))
-        self.faults = tuple(faults)
+        message = list_faults("cluster dump", faults, MAX_SHOWN_FAULTS)
+        super().__init__(faults, message)
 
 
 @dataclass(slots=True)
@@ -128,7 +84,7 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
     for path in paths:
         try:
             documents = read_documents(path)
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        except UNREADABLE as error:
             contents.faults.append(Fault(str(path), one_line(error)))
             continue
         if not documents:
@@ -161,13 +117,7 @@ def read_documents(path: Path) -> list[Any]:
             "large YAML dump read",
             extra={"fields": {"path": str(path), "bytes": len(data), "better": "json"}},
         )
-    documents = yaml.load_all(data, Loader=_Loader)
-    return [document for document in documents if document is not None]
-
-
-def one_line(error: Exception) -> str:
-    """Return an error's text without line breaks."""
-    return " ".join(str(error).split())
+    return [document for document in parse_all(data) if document is not None]
 
 
 def list_items(documents: Sequence[Any]) -> Iterator[tuple[str, Any, str]]:

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import jsonpatch
 import msgspec
 
-from cluster.decode.faults import Fault
 from injector.review import ReviewError, copy_of
+from scoring.faults import Fault
 
 Operation: TypeAlias = dict[str, Any]
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from cluster.decode.faults import Fault, convert_with_faults
+from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
+from scoring.faults import Fault
 from scoring.quantity import shorten
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from cluster.decode.faults import Fault
 from cluster.decode.objects import Pod
 from injector.review import ReviewError, read_pod
+from scoring.faults import Fault
 from scoring.quantity import QuantityError, exact_amount, shorten
 from scoring.resources import ResourceScope, is_whole_gpu
 

@@ -4,9 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from scoring.bounded import BoundedDict
+
 # Resource name and amount in base units, by name; amounts are positive.
 Request: TypeAlias = tuple[tuple[str, int], ...]
 
+# Names come from requests: there is no end to them.
 MAX_REMEMBERED: Final = 4096
 
 _MAX_REMEMBERED_NAME: Final = 317
@@ -57,23 +60,20 @@ class ResourceScope:
         )
 
 
-class Remembered(dict[str, bool]):
-    """What a predicate says of each resource name, computed once.
+class Remembered(BoundedDict[str, bool]):
+    """Answers of a predicate by resource name, each computed once.
 
     PERF: a look-up instead of a call for each quantity of each pod; bench/http.py
     """
 
     def __init__(self, predicate: Callable[[str], bool]) -> None:
-        super().__init__()
+        super().__init__(MAX_REMEMBERED)
         self._predicate = predicate
 
     def __missing__(self, resource: str) -> bool:
         if len(resource) > _MAX_REMEMBERED_NAME:
             return self._predicate(resource)
-        if len(self) >= MAX_REMEMBERED:  # names come from requests: no end to them
-            self.clear()
-        self[resource] = self._predicate(resource)
-        return self[resource]
+        return self.keep(resource, self._predicate(resource))
 
 
 def is_whole_gpu(resource: str) -> bool:

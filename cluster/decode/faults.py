@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from scoring.faults import Fault
 from scoring.quantity import shorten
 
 # Path in the tree as it was received, and what was wanted and received there.
@@ -146,17 +146,6 @@ class Pruner:
 MAX_FAULTS: Final = 50
 
 _Object = TypeVar("_Object")
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing wrong with an object: where, and what was wanted and received."""
-
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
 
 
 def decode_object(data: bytes | msgspec.Raw, kind: type[_Object]) -> _Object:

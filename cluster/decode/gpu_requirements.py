@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from scoring.bounded import BoundedDict
 from scoring.gpu.models import GpuTable
 from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
 from scoring.gpu.requirements import (
@@ -60,8 +61,10 @@ class GpuRequirementsReader:
         self._gpus = gpus or GpuLabelReader()
         self._names = self.annotations.names
         # values of the annotations -> what they say, by the table beside it
-        self._known: tuple[GpuTable, dict[tuple[str | None, ...], KeptRequirements]]
-        self._known = (self._gpus.table, {})
+        self._known: tuple[
+            GpuTable, BoundedDict[tuple[str | None, ...], KeptRequirements]
+        ]
+        self._known = (self._gpus.table, BoundedDict(_MAX_KNOWN))
 
     def use(self, rules: GpuLabelRules) -> None:
         """Know models and families by other rules from now on."""
@@ -82,7 +85,7 @@ class GpuRequirementsReader:
             return _NOTHING
         table, known = self._known
         if table is not self._gpus.table:  # whoever else has the GPUs changed it
-            known = {}
+            known = BoundedDict(_MAX_KNOWN)
             self._known = (self._gpus.table, known)
         kept = known.get(key)
         if kept is None:
@@ -91,9 +94,7 @@ class GpuRequirementsReader:
             kept = KeptRequirements(self.reread(own, rule_key), rule_key)
             if sum(len(value or "") for value in key) > _MAX_KEPT_LENGTH:
                 return kept
-            if len(known) >= _MAX_KNOWN:
-                known.clear()
-            known[key] = kept
+            known.keep(key, kept)
         return kept
 
     def reread(

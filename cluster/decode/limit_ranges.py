@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from cluster.decode.faults import Fault
 from cluster.decode.objects import ObjectMeta
 from cluster.ledger.changes import Change, LimitRangesListed
+from scoring.faults import Fault
 from scoring.pod_request import read_amounts
 from scoring.protocols import LimitMaxima
 from scoring.quantity import QuantityError

@@ -11,7 +11,6 @@ from sys import intern
 from types import MappingProxyType
 from typing import Final
 
-from cluster.decode.faults import Fault
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.decode.objects import (
     NO_CONSTRAINTS,
@@ -25,6 +24,8 @@ from cluster.decode.objects import (
     pod_key,
 )
 from cluster.decode.start_errors import failed_at
+from scoring.bounded import BoundedDict
+from scoring.faults import Fault
 from scoring.gpu.node_gpus import GpuLabelReader
 from scoring.gpu.requirements import (
     UNREADABLE,
@@ -112,8 +113,11 @@ class RecordBuilder:
     annotations: GpuAnnotations = field(default_factory=GpuAnnotations)
     demands: GpuRequirementsReader = field(init=False, repr=False, compare=False)
     # what the request depends on, as text -> the request and whether it is managed
-    _requests: dict[str, tuple[Request, bool]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
+    _requests: BoundedDict[str, tuple[Request, bool]] = field(
+        default_factory=lambda: BoundedDict(MAX_KNOWN_REQUESTS),
+        init=False,
+        repr=False,
+        compare=False,
     )
     is_tracked: Callable[[str], bool] = field(init=False, repr=False, compare=False)
     is_managed: Callable[[str], bool] = field(init=False, repr=False, compare=False)
@@ -198,9 +202,7 @@ class RecordBuilder:
             any(self.is_managed(name) for name, _ in request),
         )
         if len(faults) == sound and len(key) <= MAX_KEY_LENGTH:
-            if len(self._requests) >= MAX_KNOWN_REQUESTS:
-                self._requests.clear()
-            self._requests[key] = known
+            self._requests.keep(key, known)
         return known
 
     def request_of(self, pod: Pod, faults: list[Fault]) -> Request:
@@ -213,8 +215,8 @@ class RecordBuilder:
             return self.demands.read(pod.metadata.annotations)
         except GpuRequirementsError as error:
             faults.extend(
-                Fault(f"metadata.annotations[{name!r}]", message)
-                for name, message in error.faults
+                Fault(f"metadata.annotations[{fault.path!r}]", fault.message)
+                for fault in error.faults
             )
             return UNREADABLE
 

@@ -6,7 +6,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from cluster.decode.faults import Fault, convert_with_faults, decode_object
+from cluster.decode.faults import convert_with_faults, decode_object
 from cluster.decode.limit_ranges import (
     LimitRange,
     LimitRangeRecord,
@@ -43,6 +43,7 @@ from cluster.watch.wire import (
     raw_event,
     undecodable,
 )
+from scoring.faults import Fault
 
 NODES: Final = "nodes"
 

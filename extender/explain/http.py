@@ -6,7 +6,6 @@ from typing import Final
 import falcon
 import msgspec
 
-from cluster.decode.faults import Fault
 from cluster.ledger.writer import SnapshotSource
 from extender.explain.explain import explain
 from extender.explain.page import Page, build_page
@@ -17,6 +16,7 @@ from extender.verbs.call import VerbOptions
 from extender.verbs.verbs import Assumed
 from extender.wire.fields import DECODE_ERRORS, said
 from extender.wire.filter import WireError
+from scoring.faults import Fault
 from scoring.snapshot import Snapshot
 
 

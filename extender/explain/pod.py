@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
-from cluster.decode.faults import Fault, convert_with_faults
+from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod, PodConstraints, PodRecord
 from cluster.decode.records import constraints_of
 from extender.verbs.call import VerbOptions, pod_request_of_record, read_pod_request
 from extender.wire.filter import WireError
 from scoring.candidates import PodRequest
+from scoring.faults import Fault
 from scoring.quantity import shorten
 from scoring.resources import Request
 from scoring.snapshot import Snapshot

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 
-from cluster.decode.faults import Fault
 from cluster.decode.objects import NodeRecord, Pod, PodRecord, pod_key
 from cluster.decode.records import RecordBuilder
 from cluster.ledger.changes import NodesListed, PodsListed
@@ -15,6 +14,7 @@ from extender.verbs.reuse import Arrays, SharedResults
 from extender.wire import answers
 from extender.wire import filter as wire
 from scoring.candidates import Candidates, LabelKeys, PodRequest, primary_resource
+from scoring.faults import Fault
 from scoring.feasibility import counted_as_full, judge
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS
 from scoring.normalization import Scale

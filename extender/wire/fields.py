@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from cluster.decode.faults import Fault, convert_with_faults
+from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
+from scoring.faults import Fault
 from scoring.quantity import shorten
 
 # More of them help nobody, and a body may be all faults.

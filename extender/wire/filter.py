@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from cluster.decode.faults import Fault, convert_with_faults
+from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Node, Pod
 from extender.wire.fields import (
     DECODE_ERRORS,
@@ -25,6 +25,7 @@ from extender.wire.fields import (
     read_tree,
     said,
 )
+from scoring.faults import Fault
 from scoring.quantity import shorten
 
 MAX_SHOWN_FAULTS: Final = 20

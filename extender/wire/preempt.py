@@ -10,7 +10,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-from cluster.decode.faults import Fault
 from cluster.decode.objects import Pod
 from extender.wire.fields import (
     DECODE_ERRORS,
@@ -22,6 +21,7 @@ from extender.wire.fields import (
     split_object,
 )
 from extender.wire.filter import WireError
+from scoring.faults import Fault
 from scoring.quantity import shorten
 
 _META_KEY: Final = "NodeNameToMetaVictims"

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from cluster.decode.faults import Fault
 from cluster.decode.objects import Container, PodSpec, ResourceRequirements
 from injector.fallback.chains import Chains, profile_memory_gib, short_name
 from injector.fallback.choice import Plan
 from injector.fallback.simulation import MinimumGpu
+from scoring.faults import Fault
 from scoring.pod_request import RequestFault, container_amounts, effective_request
 from scoring.quantity import QuantityError, parse_amount
 from scoring.resources import is_whole_gpu

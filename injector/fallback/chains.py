@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from cluster.decode.faults import Fault
+from scoring.faults import Fault
 from scoring.names import is_chained_resource
 from scoring.resources import ResourceScope
 

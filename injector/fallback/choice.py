@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from cluster.decode.faults import Fault
 from injector.fallback.simulation import ANY_GPU, Claim, MinimumGpu, Room, is_costly
+from scoring.faults import Fault
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.protocols import Constraints
 from scoring.resources import Request

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from cluster.decode.faults import Fault
 from cluster.decode.objects import Container, Pod
+from scoring.faults import Fault
 from scoring.quantity import QuantityError, exact_amount, shorten
 
 LIMIT_RANGER_ANNOTATION: Final = "kubernetes.io/limit-ranger"

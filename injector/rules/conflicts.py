@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from cluster.decode.faults import Fault
 from injector.resources.containers import LIMIT_RANGER_ANNOTATION
 from injector.resources.writer import FILLED_ANNOTATION
 from injector.rules.rules import InjectionRule, RuleMap, Rules
 from injector.steps import MIRROR_ANNOTATION, SOURCE_ANNOTATION
+from scoring.faults import Fault
 from scoring.gpu.requirements import GpuAnnotations, GpuRequirementsError
 
 DEFAULT_TRIGGER_ANNOTATION: Final = "task.bkbcs.tencent.com/gpu-type"
@@ -63,7 +63,7 @@ class RuleContext:
         try:
             self.demands.parse({key: value})
         except GpuRequirementsError as error:
-            return error.faults[0][1]
+            return error.faults[0].message
         return ""
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
-from cluster.decode.faults import Fault
+from scoring.faults import Fault
 from scoring.names import is_extended_resource, is_namespace
 from scoring.quantity import (
     MAX_QUANTITY,

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from cluster.decode.faults import Fault
 from injector.rules.conflicts import RuleContext, find_clashes
 from injector.rules.fields import (
     Entries,
@@ -22,6 +21,7 @@ from injector.rules.fields import (
     said,
 )
 from injector.rules.rules import InjectionRule, ResourceRule, RuleMap, Rules
+from scoring.faults import Fault
 from scoring.names import is_extended_resource, is_rule_annotation_key
 from scoring.quantity import exact_quantity, shorten
 

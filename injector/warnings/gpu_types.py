@@ -43,8 +43,8 @@ class GpuTypeCheck:
             unknown = self.demands.unknown_types(annotations)
         except GpuRequirementsError as error:
             return tuple(
-                f"the pod will not be scheduled: annotation {name}: {fault}"
-                for name, fault in error.faults
+                f"the pod will not be scheduled: annotation {fault}"
+                for fault in error.faults
             )
         warnings = tuple(
             unknown_type(self.demands, name)

@@ -10,6 +10,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from scoring.faults import Fault, FaultsError
+
 GIB: Final = 2**30
 
 Models: TypeAlias = frozenset[str]
@@ -122,18 +124,11 @@ class NameLists:
     no_model: tuple[str, ...] = ()
 
 
-class GpuTableError(ValueError):
+class GpuTableError(FaultsError):
     """An alias table in which names are shared or mean nothing.
 
-    Attributes
-    ----------
-    faults : tuple of str
-        All of them.
+    Its faults have no path.
     """
-
-    def __init__(self, faults: Sequence[str]) -> None:
-        super().__init__("; ".join(faults))
-        self.faults = tuple(faults)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,7 +202,7 @@ def build_table(models: Iterable[GpuModel], lists: NameLists) -> GpuTable:
         for name in sorted(no_model & claims.meaning.keys())
     )
     if claims.faults:
-        raise GpuTableError(claims.faults)
+        raise GpuTableError(Fault("", fault) for fault in claims.faults)
     return GpuTable(
         MappingProxyType(known),
         MappingProxyType(claims.meaning),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
+from scoring.faults import Fault, FaultsError
 from scoring.gpu.models import GpuTable, normal_name
 from scoring.quantity import QuantityError, parse_quantity, shorten
 
@@ -94,18 +95,8 @@ _MARKS: Final = re.compile(r"\((?:R|TM)\)", re.ASCII)
 _LINKS: Final[Mapping[str, Link]] = {"required": "required", "preferred": "preferred"}
 
 
-class GpuRequirementsError(ValueError):
-    """Annotations that cannot be read.
-
-    Attributes
-    ----------
-    faults : tuple of (str, str)
-        Annotation name, and what was wanted and received.
-    """
-
-    def __init__(self, faults: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{name}: {fault}" for name, fault in faults))
-        self.faults = tuple(faults)
+class GpuRequirementsError(FaultsError):
+    """Annotations that cannot be read; the path of a fault is the annotation's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +135,12 @@ class GpuAnnotations:
         ----------
         annotations : mapping of str to str
 
-        Returns
-        -------
-        Demand
-
         Raises
         ------
-        DemandError
+        GpuRequirementsError
             With every fault.
         """
-        faults: list[tuple[str, str]] = []
+        faults: list[Fault] = []
         gpu_requirements = NO_GPU_REQUIREMENTS
         for name, take in (
             (self.gpu_type, _take_types),
@@ -166,7 +153,8 @@ class GpuAnnotations:
                 try:
                     gpu_requirements = take(gpu_requirements, annotations[name])
                 except ValueError as error:
-                    faults.append((name, f"{error}, got {shorten(annotations[name])}"))
+                    message = f"{error}, got {shorten(annotations[name])}"
+                    faults.append(Fault(name, message))
         if faults:
             raise GpuRequirementsError(faults)
         return gpu_requirements

@@ -14,7 +14,6 @@ import jsonpatch
 import msgspec
 import yaml
 
-from cluster.decode.faults import Fault
 from cluster.ledger.writer import SnapshotCell
 from extender.explain.pod import pod_in
 from extender.wire.filter import WireError
@@ -23,6 +22,7 @@ from injector.fallback.choice import FallbackOutcome
 from injector.resources.containers import LIMITS, REQUESTS
 from injector.review import ReviewError, decode_review, encode_answer, read_pod
 from injector.rules.rules import Outcome, Reason
+from scoring.faults import Fault
 from scoring.names import is_namespace
 from service.commands.inputs import (
     attempt,

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import yaml
-
-from cluster.dump import list_items, one_line, read_documents
+from cluster.dump import list_items, read_documents
+from cluster.yaml_text import UNREADABLE, one_line
 from extender.explain.pod import TEMPLATES
 from extender.wire.filter import WireError
 from scoring.snapshot import Snapshot
@@ -85,7 +84,7 @@ def read_manifests(
     for path in paths:
         try:
             documents = read_documents(STDIN if str(path) == "-" else path)
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        except UNREADABLE as error:
             faults.append(f"{path}: {one_line(error)}")
             continue
         items = list(list_items(documents))

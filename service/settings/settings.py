@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pydantic
-import yaml
 
+from cluster.yaml_text import UNREADABLE, one_line, parse_unique
 from injector.fallback.chains import find_chain_faults
 from scoring.gpu.models import GpuTableError
 from scoring.gpu.requirements import GpuAnnotations
@@ -84,8 +84,7 @@ def _value(tree: Any, path: str) -> Any:
     return tree
 
 
-# The last three: dates as keys, anchors that hold themselves, nesting without end.
-_UNREADABLE = (OSError, yaml.YAMLError, TypeError, ValueError, RecursionError)
+_UNREADABLE = (*UNREADABLE, TypeError)  # for dates as keys
 
 
 class SettingsError(ValueError):
@@ -101,26 +100,6 @@ class SettingsError(ValueError):
         lines = "".join(f"\n  {fault}" for fault in faults)
         super().__init__(f"{path.name}: {len(faults)} fault(s){lines}")
         self.faults = tuple(faults)
-
-
-class _Loader(yaml.CSafeLoader):
-    """YAML in which each key of a mapping stands once."""
-
-    def construct_mapping(
-        self, node: yaml.MappingNode, deep: bool = False
-    ) -> dict[Any, Any]:
-        """Return a mapping; raise an error at a key that comes again."""
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None,
-                    None,
-                    f"wanted each key once, got {key.value!r} again",
-                    key.start_mark,
-                )
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
-        return super().construct_mapping(node, deep)
 
 
 class Settings(SettingsModel):
@@ -168,10 +147,10 @@ class Settings(SettingsModel):
 def read_settings(path: Path) -> Settings:
     """Read a configuration file; raise `SettingsError` with every fault."""
     try:
-        tree = yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506  a safe loader
+        tree = parse_unique(path.read_bytes())
         text = json.dumps({} if tree is None else tree, default=str)
     except _UNREADABLE as error:
-        raise SettingsError(path, [" ".join(str(error).split())]) from error
+        raise SettingsError(path, [one_line(error)]) from error
     try:
         settings = Settings.model_validate_json(text)
     except pydantic.ValidationError as error:

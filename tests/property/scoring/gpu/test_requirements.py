@@ -57,7 +57,7 @@ def test_annotations_are_read_or_named(annotations: dict[str, str]) -> None:
     try:
         gpu_requirements = GpuRequirementsReader(NAMES).read(annotations)
     except GpuRequirementsError as error:
-        names = [name for name, _ in error.faults]
+        names = [fault.path for fault in error.faults]
         assert names
         assert set(names) <= annotations.keys()
     else:

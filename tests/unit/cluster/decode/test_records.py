@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 import cluster.decode.records
-from cluster.decode.faults import MAX_FAULTS, Fault, convert_with_faults, decode_object
+from cluster.decode.faults import MAX_FAULTS, convert_with_faults, decode_object
 from cluster.decode.objects import (
     NO_CONSTRAINTS,
     DeviceClass,
@@ -16,6 +16,7 @@ from cluster.decode.objects import (
     pod_key,
 )
 from cluster.decode.records import RecordBuilder, constraints_of, shared
+from scoring.faults import Fault
 from tests.builders import (
     BUILDER,
     GPU,

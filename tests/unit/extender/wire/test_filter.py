@@ -4,9 +4,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.decode.faults import Fault
 from extender.wire.fields import MAX_KEYS, MAX_TREE_BYTES
 from extender.wire.filter import WireError, decode_args, decode_node
+from scoring.faults import Fault
 from tests.builders import make_node, make_pod
 
 POD = make_pod()

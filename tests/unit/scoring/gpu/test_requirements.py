@@ -151,7 +151,8 @@ def test_a_value_that_means_nothing_is_named(name: str, value: str) -> None:
     with pytest.raises(GpuRequirementsError) as caught:
         gpu_requirements_of({name: value})
 
-    ((fault_name, fault),) = caught.value.faults
+    (found,) = caught.value.faults
+    fault_name, fault = found.path, found.message
     assert fault_name == name
     assert fault.startswith("wanted")
     assert ", got " in fault
