@@ -91,8 +91,6 @@ class PodStep(Protocol):
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
-DEFAULT_OPT_OUT_LABEL: Final = "gpu-extender.io/scheduler"
-
 OPTED_OUT: Final = "keep"
 
 _PATH: Final = "request.object.spec.schedulerName"
@@ -115,7 +113,7 @@ class SchedulerStep:
 
     scope: ResourceScope
     scheduler_name: str
-    opt_out_label: str = DEFAULT_OPT_OUT_LABEL
+    opt_out_label: str
 
     def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
         """Set ``spec.schedulerName``; warn if another scheduler was chosen.

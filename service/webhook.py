@@ -67,14 +67,7 @@ class Webhook:
             self.holds,
             build_fallback_options(fallback, self._demands, self._known_gpus),
         )
-        injector = Injector(
-            self._rules.current,
-            InjectorOptions(
-                trigger_annotation=injection.trigger_annotation,
-                existing=injection.existing,
-                skipped_namespaces=frozenset(injection.skipped_namespaces),
-            ),
-        )
+        injector = Injector(self._rules.current, build_injector_options(injection))
         self.resource = MutateResource(
             injector,
             self._fallback,
@@ -145,6 +138,15 @@ def build_rule_context(
     )
 
 
+def build_injector_options(settings: InjectionSettings) -> InjectorOptions:
+    """Return the settings of injection as the injector has them."""
+    return InjectorOptions(
+        settings.trigger_annotation,
+        settings.existing,
+        frozenset(settings.skipped_namespaces),
+    )
+
+
 def build_steps(
     settings: InjectionSettings, scope: ResourceScope
 ) -> tuple[PodStep, ...]:
@@ -167,15 +169,12 @@ def build_fallback_options(
     known_gpus: KnownGpus | None,
 ) -> FallbackOptions:
     """Return what the settings say of the fallback."""
-    names = settings.annotations
     return FallbackOptions(
         chains=Chains(settings.chains),
         namespaces=(
             None if settings.namespaces is None else frozenset(settings.namespaces)
         ),
-        annotations=FallbackAnnotations(
-            names.opt_out, names.sharing, names.record, names.mark
-        ),
+        annotations=FallbackAnnotations(**settings.annotations.model_dump()),
         unschedulable_seconds=settings.unschedulable_seconds,
         demands=demands,
         known_gpus=known_gpus,

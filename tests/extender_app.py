@@ -8,7 +8,7 @@ import falcon.testing
 
 from cluster.ledger.writer import SnapshotCell
 from injector.http import MutateResource
-from injector.resources.inject import Injector, InjectorOptions
+from injector.resources.inject import Injector
 from injector.rules.rules import RuleBook, Rules
 from service.http.app import Collaborators, create_app
 from service.http.health import Health
@@ -16,6 +16,7 @@ from service.metrics import Metrics
 from service.runtime import build_verb_options
 from service.settings.settings import Settings
 from tests.builders import make_snapshot
+from tests.defaults import INJECTOR_OPTIONS
 
 FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
@@ -67,7 +68,7 @@ class ExtenderApp:
         self.health = Health(self.cell, lambda: {"file": 0.0}, 180.0)
         self.health.serve()
         options = build_verb_options(make_settings(settings))
-        injector = Injector(RuleBook(Rules()).current, InjectorOptions())
+        injector = Injector(RuleBook(Rules()).current, INJECTOR_OPTIONS)
         self.client = falcon.testing.TestClient(
             create_app(
                 Collaborators(

@@ -27,10 +27,10 @@ class FallbackAnnotations:
         Written: what the pod ended with, on every pod that was weighed.
     """
 
-    opt_out: str = "gpu-extender.io/fallback"
-    sharing: str = "gpu-extender.io/sharing"
-    record: str = "gpu-webhook.k8s.io/fallback"
-    mark: str = "gpu-extender.io/fallback-weighed"
+    opt_out: str
+    sharing: str
+    record: str
+    mark: str
 
 
 @dataclass(frozen=True, slots=True)

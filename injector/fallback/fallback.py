@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -68,12 +68,12 @@ class FallbackOptions:
         None to leave its affinity alone.
     """
 
-    chains: Chains = field(default_factory=Chains)
-    namespaces: frozenset[str] | None = None
-    annotations: FallbackAnnotations = field(default_factory=FallbackAnnotations)
-    unschedulable_seconds: float = 60.0
-    demands: GpuRequirementsReader = field(default_factory=GpuRequirementsReader)
-    known_gpus: KnownGpus | None = None
+    chains: Chains
+    namespaces: frozenset[str] | None
+    annotations: FallbackAnnotations
+    unschedulable_seconds: float
+    demands: GpuRequirementsReader
+    known_gpus: KnownGpus | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,6 @@ from scoring.protocols import Arrival
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
 
-DEFAULT_HOLD_SECONDS: Final = 10.0
-
 # Beyond this many the oldest ends: it is nearest to its end in any case.
 MAX_HOLDS: Final = 4096
 
@@ -124,7 +122,7 @@ class Holds:
         self,
         source: SnapshotSource,
         *,
-        hold_seconds: float = DEFAULT_HOLD_SECONDS,
+        hold_seconds: float,
         limit: int = MAX_HOLDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

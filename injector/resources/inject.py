@@ -9,7 +9,7 @@ container's own GPUs.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from cluster.decode.objects import Pod
 from injector.resources.budget import Amount, GpuWork, OverBudgetError
@@ -21,16 +21,11 @@ from injector.resources.containers import (
 )
 from injector.resources.writer import PodWriter, still_filled
 from injector.review import read_pod
-from injector.rules.conflicts import DEFAULT_TRIGGER_ANNOTATION
 from injector.rules.rules import InjectionRule, Outcome, Reason, ResourceRule, Rules
 from injector.steps import PodFacts
 from scoring.quantity import shorten
 
 ExistingMode: TypeAlias = Literal["overwrite", "keep"]
-
-DEFAULT_SKIPPED_NAMESPACES: Final = frozenset(
-    {"kube-system", "kube-public", "kube-node-lease"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +43,9 @@ class InjectorOptions:
         System namespaces and our own: their pods pass untouched by every step.
     """
 
-    trigger_annotation: str = DEFAULT_TRIGGER_ANNOTATION
-    existing: ExistingMode = "overwrite"
-    skipped_namespaces: frozenset[str] = DEFAULT_SKIPPED_NAMESPACES
+    trigger_annotation: str
+    existing: ExistingMode
+    skipped_namespaces: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +81,9 @@ class Injector:
     options : InjectorOptions
     """
 
-    def __init__(
-        self, rules: Callable[[], Rules], options: InjectorOptions | None = None
-    ) -> None:
+    def __init__(self, rules: Callable[[], Rules], options: InjectorOptions) -> None:
         self._rules = rules
-        self.options = options or InjectorOptions()
+        self.options = options
 
     def apply(self, pod: dict[str, Any], facts: PodFacts) -> Injection:
         """Change `pod`, a copy of our own, in place; not if it is rejected.

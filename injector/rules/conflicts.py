@@ -5,7 +5,7 @@ must find nothing to do.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -15,8 +15,6 @@ from injector.rules.rules import InjectionRule, RuleMap, Rules
 from injector.steps import MIRROR_ANNOTATION, SOURCE_ANNOTATION
 from scoring.faults import Fault
 from scoring.gpu.requirements import GpuAnnotations, GpuRequirementsError
-
-DEFAULT_TRIGGER_ANNOTATION: Final = "task.bkbcs.tencent.com/gpu-type"
 
 # annotation -> who else writes or reads it
 _OTHERS: Final[Mapping[str, str]] = MappingProxyType(
@@ -45,10 +43,10 @@ class RuleContext:
         By which a pod says what it wants of the GPUs.
     """
 
-    trigger_annotation: str = DEFAULT_TRIGGER_ANNOTATION
-    decisions: frozenset[str] = frozenset()
-    falling: frozenset[str] = frozenset()
-    demands: GpuAnnotations = field(default_factory=GpuAnnotations)
+    trigger_annotation: str
+    decisions: frozenset[str]
+    falling: frozenset[str]
+    demands: GpuAnnotations
 
     def annotation_fault(self, key: str) -> str:
         """Return why no rule may set an annotation; empty if one may."""

@@ -43,22 +43,22 @@ class RulesError(ValueError):
         self.faults = tuple(faults)
 
 
-def load_rules(path: Path, context: RuleContext | None = None) -> Rules:
+def load_rules(path: Path, context: RuleContext) -> Rules:
     """Read a rule file, YAML by its suffix, else JSON; raise `RulesError`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RulesError(str(path), [Fault("file", str(error))]) from error
     is_yaml = path.suffix in {".yaml", ".yml"}
-    return parse_rules(text, str(path), is_yaml=is_yaml, context=context)
+    return parse_rules(text, str(path), context, is_yaml=is_yaml)
 
 
 def parse_rules(
     text: str,
     source: str,
+    context: RuleContext,
     *,
     is_yaml: bool = False,
-    context: RuleContext | None = None,
 ) -> Rules:
     """Read the text of a rule file.
 
@@ -69,8 +69,6 @@ def parse_rules(
         Name for messages.
     is_yaml : bool
         Whether the text is YAML and not JSON.
-    context : RuleContext, optional
-        What the rest of the webhook goes by; by default there is only injection.
 
     Raises
     ------
@@ -82,7 +80,7 @@ def parse_rules(
     except RuleTextError as error:
         raise RulesError(source, [Fault("file", str(error))]) from error
     reader = FieldReader()
-    rules = _RuleReader(reader, context or RuleContext()).rules(tree)
+    rules = _RuleReader(reader, context).rules(tree)
     if reader.faults:
         raise RulesError(source, reader.faults)
     return rules

@@ -15,6 +15,7 @@ import jsonpatch
 import pytest
 
 from injector.rules.file import load_rules
+from tests.defaults import RULE_CONTEXT
 from tests.fakes.webhook import NETWORKS, make_webhook
 
 ROOT = Path(__file__).parent.parent.parent
@@ -130,7 +131,7 @@ def test_answers_do_not_depend_on_the_seed_of_hashes() -> None:
 
 
 def test_the_sample_rules_load() -> None:
-    rules = load_rules(ROOT / "configs" / "injection-rules.json")
+    rules = load_rules(ROOT / "configs" / "injection-rules.json", RULE_CONTEXT)
 
     assert set(rules.default) == {"V100", "A100", "H100"}
     assert set(rules.of_type("any", "A100")) == {

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -12,6 +13,7 @@ from injector.fallback.fallback import Fallback, FallbackOptions
 from injector.fallback.holds import Holds
 from injector.steps import FallbackResult, PodFacts
 from tests.builders import Tree, make_container, make_ledger, make_pod, make_pod_record
+from tests.defaults import FALLBACK_OPTIONS, HOLD_SECONDS
 
 GPU = "nvidia.com/gpu"
 MIG_1G = "nvidia.com/mig-1g.10gb"
@@ -81,10 +83,12 @@ class Admissions:
         )
         self.cell = SnapshotCell()
         self.publish()
-        self.holds = Holds(self.cell, monotonic=lambda: self.seconds)
+        self.holds = Holds(
+            self.cell, hold_seconds=HOLD_SECONDS, monotonic=lambda: self.seconds
+        )
         self.fallback = Fallback(
             self.holds,
-            options or FallbackOptions(chains=Chains(chains)),
+            options or replace(FALLBACK_OPTIONS, chains=Chains(chains)),
             clock=lambda: START + self.seconds,
         )
         self._numbers = count(1)

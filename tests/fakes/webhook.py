@@ -5,7 +5,7 @@ import copy
 import itertools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import falcon
@@ -14,11 +14,12 @@ import jsonpatch
 
 from injector.admission import AdmissionOptions
 from injector.http import MutateResource, is_under_review, reject_malformed
-from injector.resources.inject import ExistingMode, Injector, InjectorOptions
+from injector.resources.inject import ExistingMode, Injector
 from injector.review import ReviewError
 from injector.rules.file import parse_rules
 from injector.rules.rules import Outcome, Reason, RuleBook
 from injector.steps import FallbackStep
+from tests.defaults import INJECTOR_OPTIONS, RULE_CONTEXT
 
 GPU = "nvidia.com/gpu"
 AMD = "amd.com/gpu"
@@ -217,10 +218,10 @@ def make_webhook(
     fallback: FallbackStep | None = None,
     options: AdmissionOptions | None = None,
 ) -> Webhook:
-    book = RuleBook(parse_rules(json.dumps(rules), "rules.json"))
+    book = RuleBook(parse_rules(json.dumps(rules), "rules.json", RULE_CONTEXT))
     observer = CountingObserver()
     resource = MutateResource(
-        Injector(book.current, InjectorOptions(existing=existing)),
+        Injector(book.current, replace(INJECTOR_OPTIONS, existing=existing)),
         fallback,
         observer,
         options,

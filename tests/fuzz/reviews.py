@@ -21,6 +21,7 @@ from service.metrics import Metrics
 from service.runtime import build_verb_options
 from service.webhook import Webhook
 from tests.builders import BUILDER, LABEL_KEYS
+from tests.defaults import RULE_CONTEXT
 from tests.extender_app import make_settings
 from tests.fakes.webhook import container, make_pod, make_review
 from tests.fuzz.campaign import call_application
@@ -136,7 +137,7 @@ class ReviewCampaign:
                 self._cell, lambda: options, webhook.resource, metrics, health
             )
         )
-        rules = load_rules(CONFIGS / "injection-rules.json")
+        rules = load_rules(CONFIGS / "injection-rules.json", RULE_CONTEXT)
         maps = (rules.default, *rules.by_namespace.values())
         by_resource = [item for types in maps for item in types.values()]
         named = {

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 import jsonpatch
@@ -11,21 +12,26 @@ from hypothesis import strategies as st
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from injector.admission import AdmissionOptions
 from injector.affinity.step import AffinityStep, KnownGpus
-from injector.fallback.annotations import FallbackAnnotations
 from injector.fallback.chains import Chains
-from injector.fallback.fallback import Fallback, FallbackOptions
+from injector.fallback.fallback import Fallback
 from injector.fallback.holds import Holds
 from injector.http import MutateResource
-from injector.resources.inject import ExistingMode, Injector, InjectorOptions
+from injector.resources.inject import ExistingMode, Injector
 from injector.review import decode_review
-from injector.rules.conflicts import RuleContext
 from injector.rules.file import RulesError, parse_rules
 from injector.steps import SchedulerStep, TolerationStep
 from scoring.gpu.models import default_table
 from scoring.gpu.node_gpus import GpuLabelRules
-from scoring.gpu.requirements import GpuAnnotations
 from scoring.resources import ResourceScope
 from tests.builders import make_node
+from tests.defaults import (
+    FALLBACK_OPTIONS,
+    GPU_ANNOTATIONS,
+    HOLD_SECONDS,
+    INJECTOR_OPTIONS,
+    RULE_CONTEXT,
+    SETTINGS,
+)
 from tests.fakes.admissions import Admissions
 from tests.fakes.webhook import (
     TRIGGER,
@@ -48,9 +54,10 @@ SCOPE: Final = ResourceScope(
     ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*", "amd.com/gpu"),
     ("nvidia.com/", "amd.com/"),
 )
-NAMES: Final = FallbackAnnotations()
-DEMANDS: Final = GpuAnnotations()
-CONTEXT: Final = RuleContext(
+NAMES: Final = FALLBACK_OPTIONS.annotations
+DEMANDS: Final = GPU_ANNOTATIONS
+CONTEXT: Final = replace(
+    RULE_CONTEXT,
     decisions=frozenset({NAMES.mark, NAMES.record, NAMES.opt_out, *DEMANDS.names}),
     falling=frozenset(CHAIN[:-1]),
 )
@@ -147,14 +154,16 @@ def build_webhook(text: str, existing: ExistingMode) -> MutateResource:
         GpuRequirementsReader(DEMANDS),
         KnownGpus(cell, GpuLabelRules(default_table())),
     )
-    options = FallbackOptions(Chains((CHAIN,)), demands=demands, known_gpus=known)
+    options = replace(
+        FALLBACK_OPTIONS, chains=Chains((CHAIN,)), demands=demands, known_gpus=known
+    )
     return MutateResource(
-        Injector(lambda: accepted, InjectorOptions(existing=existing)),
-        Fallback(Holds(cell), options),
+        Injector(lambda: accepted, replace(INJECTOR_OPTIONS, existing=existing)),
+        Fallback(Holds(cell, hold_seconds=HOLD_SECONDS), options),
         CountingObserver(),
         AdmissionOptions(
             steps=(
-                SchedulerStep(SCOPE, "gpu"),
+                SchedulerStep(SCOPE, "gpu", SETTINGS.injection.scheduler_opt_out_label),
                 TolerationStep(SCOPE),
                 AffinityStep(known, demands, SCOPE),
             )

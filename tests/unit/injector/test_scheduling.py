@@ -8,6 +8,7 @@ import pytest
 from injector.admission import AdmissionOptions
 from injector.steps import SchedulerStep, TolerationStep
 from scoring.resources import ResourceScope
+from tests.defaults import SETTINGS
 from tests.fakes.webhook import (
     GPU,
     Webhook,
@@ -25,7 +26,13 @@ MIG = "nvidia.com/mig-1g.10gb"
 
 def scheduling() -> Webhook:
     return make_webhook(
-        options=AdmissionOptions(steps=(SchedulerStep(SCOPE, "gpu-scheduler"),))
+        options=AdmissionOptions(
+            steps=(
+                SchedulerStep(
+                    SCOPE, "gpu-scheduler", SETTINGS.injection.scheduler_opt_out_label
+                ),
+            )
+        )
     )
 
 

@@ -11,13 +11,13 @@ from cluster.ledger.writer import SnapshotCell
 from injector.admission import AdmissionOptions
 from injector.affinity.step import TOO_MANY_TERMS, AffinityStep, KnownGpus
 from injector.fallback.chains import Chains
-from injector.fallback.fallback import FallbackOptions
 from injector.steps import PodFacts
 from injector.warnings.gpu_types import GpuTypeCheck
 from scoring.gpu.models import default_table, extended_table
 from scoring.gpu.node_gpus import GpuLabelRules
 from scoring.gpu.requirements import GpuAnnotations
 from tests.builders import SCOPE, make_node, make_snapshot
+from tests.defaults import FALLBACK_OPTIONS
 from tests.fakes.admissions import GPU, MIG_1G, MIG_2G, Admissions
 from tests.fakes.admissions import make_review as make_slice_pod
 from tests.fakes.webhook import (
@@ -246,8 +246,10 @@ def fall(*products: str, pod: dict[str, Any] | None = None) -> dict[str, Any]:
             for number, product in enumerate(products)
         ]
     )
-    options = FallbackOptions(
-        Chains(((MIG_2G, MIG_1G, GPU),)), known_gpus=KnownGpus(cluster.cell, RULES)
+    options = replace(
+        FALLBACK_OPTIONS,
+        chains=Chains(((MIG_2G, MIG_1G, GPU),)),
+        known_gpus=KnownGpus(cluster.cell, RULES),
     )
     cluster.fallback.use(options)
     changed, result, _ = cluster.review(pod)
@@ -284,7 +286,7 @@ def test_a_slice_that_falls_to_a_slice_goes_anywhere() -> None:
     )
     known = KnownGpus(cluster.cell, RULES)
     chains = Chains(((MIG_2G, MIG_1G, GPU),))
-    cluster.fallback.use(FallbackOptions(chains, known_gpus=known))
+    cluster.fallback.use(replace(FALLBACK_OPTIONS, chains=chains, known_gpus=known))
 
     pod, _, _ = cluster.review(make_slice_pod())
 

@@ -1,15 +1,17 @@
 """Fallback and the injection after it, bytes in and bytes out."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cluster.ledger.writer import SnapshotCell
 from injector.fallback.chains import Chains
-from injector.fallback.fallback import Fallback, FallbackOptions
+from injector.fallback.fallback import Fallback
 from injector.fallback.holds import Holds
 from tests.builders import Tree, make_node
+from tests.defaults import FALLBACK_OPTIONS, HOLD_SECONDS
 from tests.fakes.admissions import (
     LONG_CHAIN,
     MARK,
@@ -90,8 +92,10 @@ def test_without_any_node_that_offers_gpus_a_pod_is_left_alone_with_a_warning() 
 
 
 def test_while_the_nodes_cannot_be_listed_a_pod_is_left_alone_with_a_warning() -> None:
-    options = FallbackOptions(chains=Chains((LONG_CHAIN,)))
-    webhook = make_webhook(C1, fallback=Fallback(Holds(SnapshotCell()), options))
+    options = replace(FALLBACK_OPTIONS, chains=Chains((LONG_CHAIN,)))
+    webhook = make_webhook(
+        C1, fallback=Fallback(Holds(SnapshotCell(), hold_seconds=HOLD_SECONDS), options)
+    )
 
     answered = webhook.send(make_pod(container("a", ONE_2G), gpu_type=None))
 

@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -9,10 +10,11 @@ from cluster.ledger.writer import SnapshotCell
 from injector.fallback.alternatives import read_plans
 from injector.fallback.annotations import FallbackAnnotations
 from injector.fallback.chains import Chains
-from injector.fallback.fallback import Fallback, FallbackOptions
+from injector.fallback.fallback import Fallback
 from injector.fallback.holds import Holds
 from injector.steps import PodFacts
 from tests.builders import Tree, make_container, make_node, make_pod
+from tests.defaults import FALLBACK_OPTIONS, HOLD_SECONDS
 from tests.fakes.admissions import (
     GPU,
     LONG_CHAIN,
@@ -143,8 +145,8 @@ def test_a_pod_for_which_nothing_exists_is_left_alone_with_a_warning() -> None:
 
 
 def test_without_a_snapshot_a_pod_is_left_alone_with_a_warning() -> None:
-    options = FallbackOptions(chains=Chains((LONG_CHAIN,)))
-    fallback = Fallback(Holds(SnapshotCell()), options)
+    options = replace(FALLBACK_OPTIONS, chains=Chains((LONG_CHAIN,)))
+    fallback = Fallback(Holds(SnapshotCell(), hold_seconds=HOLD_SECONDS), options)
     pod = make_review()
 
     result = fallback.apply(
@@ -303,8 +305,8 @@ def test_a_pod_that_does_not_take_part_is_unchanged(pod: Tree, outcome: str) -> 
 
 
 def test_fallback_is_off_outside_the_namespaces_of_the_settings() -> None:
-    options = FallbackOptions(
-        chains=Chains((LONG_CHAIN,)), namespaces=frozenset({"ml"})
+    options = replace(
+        FALLBACK_OPTIONS, chains=Chains((LONG_CHAIN,)), namespaces=frozenset({"ml"})
     )
     admissions = Admissions(nodes=[slices("a", gpus=9)], options=options)
 
@@ -318,7 +320,9 @@ def test_without_chains_nothing_is_looked_at() -> None:
 
 def test_new_options_count_from_the_next_pod_on() -> None:
     admissions = Admissions(nodes=[slices("a", gpus=4)])
-    admissions.fallback.use(FallbackOptions(chains=Chains(((MIG_3G, MIG_2G),))))
+    admissions.fallback.use(
+        replace(FALLBACK_OPTIONS, chains=Chains(((MIG_3G, MIG_2G),)))
+    )
 
     assert admissions.outcome() == "not_asked"
 
@@ -327,7 +331,7 @@ def test_annotation_names_are_options() -> None:
     names = FallbackAnnotations(
         opt_out="x.io/fall", sharing="x.io/share", record="x.io/fell", mark="x.io/seen"
     )
-    options = FallbackOptions(chains=Chains((LONG_CHAIN,)), annotations=names)
+    options = replace(FALLBACK_OPTIONS, chains=Chains((LONG_CHAIN,)), annotations=names)
     admissions = Admissions(nodes=[slices("a", gpus=4)], options=options)
 
     changed, _, _ = admissions.review()

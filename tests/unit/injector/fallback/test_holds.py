@@ -9,6 +9,7 @@ from injector.fallback.simulation import Claim
 from injector.steps import PodFacts
 from scoring.snapshot import Snapshot
 from tests.builders import Tree, make_node, make_pod
+from tests.defaults import HOLD_SECONDS
 from tests.fakes.admissions import GPU, MIG_1G, MIG_2G, Admissions, make_review
 
 FALL, STAY = "2g.20gb->gpu", "2g.20gb->1g.10gb"
@@ -245,7 +246,9 @@ def facts_of(uid: str) -> PodFacts:
 
 
 def test_holds_are_bounded_and_the_oldest_ends_first() -> None:
-    holds = Holds(Admissions().cell, limit=2, monotonic=lambda: 0.0)
+    holds = Holds(
+        Admissions().cell, hold_seconds=HOLD_SECONDS, limit=2, monotonic=lambda: 0.0
+    )
 
     seen = [holds.decide(facts_of(uid), claim_slice) for uid in "abcd"]
     holds.release(facts_of("a"))
@@ -255,7 +258,7 @@ def test_holds_are_bounded_and_the_oldest_ends_first() -> None:
 
 
 def test_without_a_snapshot_nothing_is_decided() -> None:
-    holds = Holds(SnapshotCell())
+    holds = Holds(SnapshotCell(), hold_seconds=HOLD_SECONDS)
 
     with pytest.raises(NotSyncedError):
         holds.decide(facts_of("a"), claim_slice)

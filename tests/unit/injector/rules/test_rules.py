@@ -1,15 +1,16 @@
 """The rule file: what is read, and what is refused with its path."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from injector.rules.conflicts import RuleContext
 from injector.rules.file import RulesError, load_rules, parse_rules
 from injector.rules.rules import RuleBook, Rules
+from tests.defaults import RULE_CONTEXT
 from tests.fakes.webhook import AMD, C1, GPU, TRIGGER
 
 RULE = "resourceMap.V100.nvidia.com/gpu"
@@ -25,7 +26,7 @@ def file_with(*resources: str, gpu: str = GPU, annotations: str = "{}") -> str:
 
 def faults_of(text: str, *, is_yaml: bool = False) -> list[str]:
     with pytest.raises(RulesError) as caught:
-        parse_rules(text, "rules", is_yaml=is_yaml)
+        parse_rules(text, "rules", RULE_CONTEXT, is_yaml=is_yaml)
     assert str(caught.value).startswith(f"rules: {len(caught.value.faults)} fault(s)\n")
     return [str(fault) for fault in caught.value.faults]
 
@@ -325,8 +326,10 @@ def test_a_default_rule_may_not_inject_what_a_namespace_has_a_rule_for() -> None
 def test_a_rule_leaves_alone_what_the_rest_of_the_webhook_goes_by(
     text: str, fault: str
 ) -> None:
-    context = RuleContext(
-        decisions=frozenset({"x.com/weighed"}), falling=frozenset({"x.com/vgpu"})
+    context = replace(
+        RULE_CONTEXT,
+        decisions=frozenset({"x.com/weighed"}),
+        falling=frozenset({"x.com/vgpu"}),
     )
 
     with pytest.raises(RulesError) as caught:
@@ -416,7 +419,7 @@ namespaceWhiteList: ~
 """
     )
 
-    assert load_rules(in_yaml) == load_rules(in_json)
+    assert load_rules(in_yaml, RULE_CONTEXT) == load_rules(in_json, RULE_CONTEXT)
 
 
 def test_numbers_are_read_from_the_text() -> None:
@@ -428,7 +431,7 @@ def test_numbers_are_read_from_the_text() -> None:
         '{"name": "hugepages-2Mi", "coefficient": 4, "unit": "Mi"}',
     )
 
-    (rule,) = parse_rules(text, "rules").of_type("any", "V100").values()
+    (rule,) = parse_rules(text, "rules", RULE_CONTEXT).of_type("any", "V100").values()
 
     assert [item.per_gpu for item in rule.resources] == [
         Fraction(1, 10),
@@ -449,7 +452,7 @@ def test_numbers_are_read_from_the_text() -> None:
 def test_a_type_may_look_like_a_number() -> None:
     text = "resourceMap: {4090: {nvidia.com/gpu: {}}}"
 
-    rules = parse_rules(text, "rules", is_yaml=True)
+    rules = parse_rules(text, "rules", RULE_CONTEXT, is_yaml=True)
 
     assert list(rules.default) == ["4090"]
 
@@ -462,27 +465,31 @@ def test_a_type_may_look_like_a_number() -> None:
     ],
 )
 def test_an_empty_rule_file_is_legal(text: str) -> None:
-    assert parse_rules(text, "rules") == Rules()
+    assert parse_rules(text, "rules", RULE_CONTEXT) == Rules()
 
 
 def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match=r"missing.json: 1 fault.*\n  file: "):
-        load_rules(tmp_path / "missing.json")
+        load_rules(tmp_path / "missing.json", RULE_CONTEXT)
 
 
 def test_another_trigger_frees_the_usual_one() -> None:
     text = file_with(annotations=f'{{"{TRIGGER}": "V100"}}')
 
-    rules = parse_rules(text, "rules", context=RuleContext("example.com/type"))
+    rules = parse_rules(
+        text,
+        "rules",
+        context=replace(RULE_CONTEXT, trigger_annotation="example.com/type"),
+    )
 
     assert rules.of_type("any", "V100")[GPU].annotations == {TRIGGER: "V100"}
 
 
 def test_a_faulty_reload_keeps_the_rules_in_force() -> None:
-    book = RuleBook(parse_rules(json.dumps(C1), "rules"))
+    book = RuleBook(parse_rules(json.dumps(C1), "rules", RULE_CONTEXT))
     before: Any = book.current()
 
     with pytest.raises(RulesError):
-        book.replace(parse_rules("{", "rules"))
+        book.replace(parse_rules("{", "rules", RULE_CONTEXT))
 
     assert book.current() is before
