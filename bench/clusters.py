@@ -18,6 +18,7 @@ from cluster.ledger.ledger import Ledger
 from scoring.candidates import LabelKeys
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot
+from service.settings.settings import Settings
 
 # accelerator label, product label, whether the GPUs are joined by NVLink
 MODELS: Final = (
@@ -168,6 +169,7 @@ def build_snapshot(count: int, labels: LabelKeys) -> Snapshot:
     """
     builder = RecordBuilder(
         ResourceScope(("nvidia.com/gpu",), ("nvidia.com/",)),
+        Settings().demands(),
         FaultSignals({"nvidia.com/gpu-driver-upgrade-state": frozenset()}),
     )
     nodes = [builder.node_record(msgspec.convert(n, Node))[0] for n in _nodes(count)]

@@ -9,8 +9,11 @@ from cluster.decode.objects import PodRecord
 from cluster.decode.records import RecordBuilder
 from cluster.watch.kinds import Kind, Listing, nodes_kind, pods_kind
 from scoring.resources import ResourceScope
+from service.settings.settings import Settings
 
-BUILDER = RecordBuilder(ResourceScope(("nvidia.com/gpu",), ("nvidia.com/",)))
+BUILDER = RecordBuilder(
+    ResourceScope(("nvidia.com/gpu",), ("nvidia.com/",)), Settings().demands()
+)
 
 
 def body_of(page: bytes) -> bytes:

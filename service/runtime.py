@@ -71,10 +71,9 @@ logger = logging.getLogger(__name__)
 
 def build_ledger(settings: Settings) -> Ledger:
     """Return an empty ledger with the label columns that scoring reads."""
-    failing = settings.cluster.failing_nodes
     return Ledger(
         (settings.labels.accelerator, settings.labels.interconnect),
-        Failures(FailureLimits(failing.owners, failing.seconds)),
+        Failures(FailureLimits(**settings.cluster.failing_nodes.model_dump())),
     )
 
 
@@ -103,13 +102,13 @@ def build_records(
     signals = settings.fault_signals
     return RecordBuilder(
         settings.scope(),
+        settings.demands(),
         FaultSignals(
             MappingProxyType({k: frozenset(v) for k, v in signals.labels.items()}),
             signals.product_labels,
             MappingProxyType(dict(signals.conditions)),
         ),
         gpus or GpuLabelReader(settings.gpu_types.rules()),
-        settings.demands(),
     )
 
 

@@ -17,6 +17,7 @@ from cluster.ledger.ledger import Ledger
 from scoring.candidates import Candidates, LabelKeys, PodRequest, take_columns
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot, find_columns
+from tests.defaults import GPU_ANNOTATIONS
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -43,7 +44,7 @@ SIGNALS: Final = FaultSignals(
     product_labels=("nvidia.com/gpu.product",),
     conditions=MappingProxyType({"AcceleratedHardwareReady": "False"}),
 )
-BUILDER: Final = RecordBuilder(SCOPE, SIGNALS)
+BUILDER: Final = RecordBuilder(SCOPE, GPU_ANNOTATIONS, SIGNALS)
 
 
 def make_node(  # noqa: PLR0913 - every argument is optional and named

@@ -3,12 +3,14 @@
 from typing import Final
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
+from cluster.ledger.failures import FailureLimits
 from injector.rules.conflicts import RuleContext
 from service.settings.settings import Settings
 from service.webhook import build_fallback_options, build_injector_options
 
 SETTINGS: Final = Settings()
 GPU_ANNOTATIONS: Final = SETTINGS.demands()
+FAILURE_LIMITS: Final = FailureLimits(**SETTINGS.cluster.failing_nodes.model_dump())
 FALLBACK_OPTIONS: Final = build_fallback_options(
     SETTINGS.fallback, GpuRequirementsReader(GPU_ANNOTATIONS), None
 )

@@ -47,17 +47,17 @@ class GpuRequirementsReader:
 
     Parameters
     ----------
-    annotations : GpuAnnotations, optional
+    annotations : GpuAnnotations
     gpus : GpuLabelReader, optional
         Knows which rule keys name a model or family.
     """
 
     def __init__(
         self,
-        annotations: GpuAnnotations | None = None,
+        annotations: GpuAnnotations,
         gpus: GpuLabelReader | None = None,
     ) -> None:
-        self.annotations = annotations or GpuAnnotations()
+        self.annotations = annotations
         self._gpus = gpus or GpuLabelReader()
         self._names = self.annotations.names
         # values of the annotations -> what they say, by the table beside it

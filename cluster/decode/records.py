@@ -98,9 +98,9 @@ class RecordBuilder:
     Attributes
     ----------
     scope : ResourceScope
+    annotations : GpuAnnotations
     signals : FaultSignals
     gpus : GpuLabelReader
-    annotations : GpuAnnotations
     demands : GpuRequirementsReader
         Reads those annotations.
     is_tracked, is_managed : callable
@@ -108,9 +108,9 @@ class RecordBuilder:
     """
 
     scope: ResourceScope
+    annotations: GpuAnnotations
     signals: FaultSignals = field(default_factory=FaultSignals)
     gpus: GpuLabelReader = field(default_factory=GpuLabelReader)
-    annotations: GpuAnnotations = field(default_factory=GpuAnnotations)
     demands: GpuRequirementsReader = field(init=False, repr=False, compare=False)
     # what the request depends on, as text -> the request and whether it is managed
     _requests: BoundedDict[str, tuple[Request, bool]] = field(

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,12 @@ class FailureLimits:
         Within so much time; and for so long the node then counts as failing.
     """
 
-    owners: int = 2
-    seconds: float = 600.0
+    owners: int
+    seconds: float
+
+
+# No node is ever avoided.
+NO_LIMITS: Final = FailureLimits(0, 0.0)
 
 
 class Failures:
@@ -39,7 +44,7 @@ class Failures:
 
     def __init__(
         self,
-        limits: FailureLimits = FailureLimits(),
+        limits: FailureLimits,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._limits = limits

@@ -19,7 +19,7 @@ from cluster.ledger.changes import (
     PodsListed,
 )
 from cluster.ledger.columns import Columns
-from cluster.ledger.failures import Failures
+from cluster.ledger.failures import NO_LIMITS, Failures
 from cluster.ledger.pods import Arrivals, Departures, Shares
 from scoring.protocols import LimitMaxima
 from scoring.snapshot import NodeIndex, Snapshot, build_node_index
@@ -75,7 +75,7 @@ class Ledger:
         self._shares = Shares()
         self._arrivals = Arrivals()
         self._departures = Departures()
-        self._failures = failures or Failures()
+        self._failures = failures or Failures(NO_LIMITS)
         self._extras = Extras()
         self._has_nodes = False
         self._has_pods = False

@@ -114,13 +114,13 @@ class GpuAnnotations:
         Whether a rule key that is the name of a model refuses nodes of other models.
     """
 
-    gpu_type: str = "gpu-extender.io/gpu-type"
-    min_memory: str = "gpu-extender.io/min-gpu-memory"
-    sharing: str = "gpu-extender.io/sharing"
-    exclusive: str = "gpu-extender.io/exclusive"
-    linked: str = "gpu-extender.io/linked"
-    rule_key: str = "task.bkbcs.tencent.com/gpu-type"
-    is_rule_key_filter: bool = False
+    gpu_type: str
+    min_memory: str
+    sharing: str
+    exclusive: str
+    linked: str
+    rule_key: str
+    is_rule_key_filter: bool
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,13 +11,13 @@ from scoring.gpu.node_gpus import (
     GpuLabelReader,
 )
 from scoring.gpu.requirements import (
-    GpuAnnotations,
     GpuRequirements,
     GpuRequirementsError,
 )
 from scoring.gpu.suitability import Suitability, suitability
+from tests.defaults import GPU_ANNOTATIONS
 
-NAMES: Final = GpuAnnotations()
+NAMES: Final = GPU_ANNOTATIONS
 READER: Final = GpuLabelReader()
 MODELS: Final = sorted(default_table().models)
 WIDER: Final = sorted(

@@ -28,6 +28,7 @@ from tests.builders import (
     make_pod,
     make_pod_record,
 )
+from tests.defaults import GPU_ANNOTATIONS
 
 NOON = 1795780800.0  # 2026-11-27T12:00:00Z
 MIG_STATE = "nvidia.com/mig.config.state"
@@ -160,7 +161,9 @@ def test_fault_signals(
 def test_without_signals_no_node_is_faulted() -> None:
     node = make_node(gpus=8, labels={MIG_STATE: "pending"})
 
-    assert not make_node_record(node, builder=RecordBuilder(SCOPE)).is_faulted
+    assert not make_node_record(
+        node, builder=RecordBuilder(SCOPE, GPU_ANNOTATIONS)
+    ).is_faulted
 
 
 def test_quantities_of_a_node_that_do_not_parse_are_named_and_left_out() -> None:
@@ -251,7 +254,7 @@ def test_equal_requests_are_kept_once() -> None:
 def test_a_request_is_remembered_only_by_all_that_it_depends_on() -> None:
     container = make_container(limits={GPU: 1})
     flag: Tree = {"name": "main", "resources": {"limits": {GPU: True}}}
-    builder = RecordBuilder(SCOPE)
+    builder = RecordBuilder(SCOPE, GPU_ANNOTATIONS)
 
     def read(**pod: Any) -> tuple[int, int]:
         tree = msgspec.convert(make_pod(**pod), Pod)
@@ -271,7 +274,7 @@ def test_the_memory_of_requests_has_its_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cluster.decode.records, "MAX_KNOWN_REQUESTS", 3)
-    builder = RecordBuilder(SCOPE)
+    builder = RecordBuilder(SCOPE, GPU_ANNOTATIONS)
 
     for gpus in (1, 2, 3, 4, 5, 1, 2):
         record = make_pod_record(make_pod(gpus=gpus), builder=builder)
@@ -281,7 +284,7 @@ def test_the_memory_of_requests_has_its_limit(
 
 
 def test_the_request_of_a_pod_with_very_much_in_it_is_not_kept() -> None:
-    builder = RecordBuilder(SCOPE)
+    builder = RecordBuilder(SCOPE, GPU_ANNOTATIONS)
     pod = make_pod(containers=[make_container(limits={GPU: "2"})] * 100)
 
     record = make_pod_record(pod, builder=builder)

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from cluster.ledger.failures import FailureLimits, Failures
+from tests.defaults import FAILURE_LIMITS
 
 MINUTE = 60.0
 
@@ -56,7 +57,7 @@ def test_two_owners_within_ten_minutes_make_a_node_failing_for_ten(
 
 def test_only_the_failure_that_makes_a_node_failing_says_so() -> None:
     clock = Clock()
-    table = Failures(clock=clock)
+    table = Failures(FAILURE_LIMITS, clock)
 
     told = [table.note("a", owner, clock.now) for owner in ("x", "y", "z")]
 

@@ -11,6 +11,7 @@ from scoring.gpu.models import GIB, GpuModel, default_table, extended_table
 from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, UNREADABLE, GpuRequirements
 from tests.builders import make_ledger, make_node, make_pod
+from tests.defaults import GPU_ANNOTATIONS
 
 TYPE: Final = "gpu-extender.io/gpu-type"
 RULE_KEY: Final = "task.bkbcs.tencent.com/gpu-type"
@@ -19,7 +20,9 @@ WITH_ACME: Final = GpuLabelRules(extended_table([GpuModel("Acme-1", GIB)], {}))
 
 def by_rules(rules: GpuLabelRules) -> GpuModelsChanged:
     gpus = GpuLabelReader(rules)
-    return GpuModelsChanged(gpus.read, GpuRequirementsReader(gpus=gpus).reread)
+    return GpuModelsChanged(
+        gpus.read, GpuRequirementsReader(GPU_ANNOTATIONS, gpus).reread
+    )
 
 
 def gpu_requirements_in(ledger: Ledger) -> GpuRequirements:
@@ -108,7 +111,7 @@ def test_pods_that_ask_alike_share_what_they_want() -> None:
 
 def test_a_reader_of_demands_follows_the_table_of_its_gpus() -> None:
     gpus = GpuLabelReader()
-    demands = GpuRequirementsReader(gpus=gpus)
+    demands = GpuRequirementsReader(GPU_ANNOTATIONS, gpus)
     assert demands.read({RULE_KEY: "Acme-1"}) == NO_GPU_REQUIREMENTS
 
     gpus.use(WITH_ACME)

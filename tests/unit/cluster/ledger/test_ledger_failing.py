@@ -14,7 +14,7 @@ from cluster.ledger.changes import (
     PodSeen,
     PodsListed,
 )
-from cluster.ledger.failures import FailureLimits, Failures
+from cluster.ledger.failures import Failures
 from cluster.ledger.ledger import Ledger
 from scoring.snapshot import Snapshot
 from tests.builders import (
@@ -25,6 +25,7 @@ from tests.builders import (
     make_pod,
     make_pod_record,
 )
+from tests.defaults import FAILURE_LIMITS
 
 NOON = 1795780800.0
 MINUTE = 60.0
@@ -65,7 +66,7 @@ def listed(*pods: Tree) -> PodsListed:
 
 def ledger_after(clock: Clock, *changes: Change) -> Ledger:
     """Return a synced ledger with two nodes that was told these changes."""
-    ledger = Ledger((), Failures(FailureLimits(), clock))
+    ledger = Ledger((), Failures(FAILURE_LIMITS, clock))
     for change in (NodesListed((A, B)), PodsListed(()), *changes):
         ledger.apply(change)
     return ledger

@@ -1,5 +1,6 @@
 """When refused pods are judged anew, and how many nodes at a time."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from extender.wakeup.queue import MAX_JUDGED
 from scoring.eligibility import REQUIREMENT_COST
 from scoring.gpu.models import GpuModel, default_table, extended_table
 from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
-from scoring.gpu.requirements import GpuAnnotations
 from tests.builders import SCOPE, Tree, make_node, make_pod
+from tests.defaults import GPU_ANNOTATIONS
 from tests.fakes.refused_pods import POD, TICK_SECONDS, RefusedPods, make_busy
 
 
@@ -65,7 +66,7 @@ def test_a_pod_is_woken_when_its_rule_key_no_longer_refuses_a_node() -> None:
     builder = RecordBuilder(
         SCOPE,
         gpus=GpuLabelReader(acme),
-        annotations=GpuAnnotations(is_rule_key_filter=True),
+        annotations=replace(GPU_ANNOTATIONS, is_rule_key_filter=True),
     )
     pod = make_pod(gpus=1, annotations={builder.annotations.rule_key: "Acme-1"})
     node = make_node(gpus=4, labels={"nvidia.com/gpu.product": "NVIDIA-L4"})

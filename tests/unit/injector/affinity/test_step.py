@@ -15,9 +15,8 @@ from injector.steps import PodFacts
 from injector.warnings.gpu_types import GpuTypeCheck
 from scoring.gpu.models import default_table, extended_table
 from scoring.gpu.node_gpus import GpuLabelRules
-from scoring.gpu.requirements import GpuAnnotations
 from tests.builders import SCOPE, make_node, make_snapshot
-from tests.defaults import FALLBACK_OPTIONS
+from tests.defaults import FALLBACK_OPTIONS, GPU_ANNOTATIONS
 from tests.fakes.admissions import GPU, MIG_1G, MIG_2G, Admissions
 from tests.fakes.admissions import make_review as make_slice_pod
 from tests.fakes.webhook import (
@@ -67,7 +66,7 @@ def send(
     demands: GpuRequirementsReader | None = None,
 ) -> Answered:
     """Have a pod reviewed, twice."""
-    demands = demands or GpuRequirementsReader()
+    demands = demands or GpuRequirementsReader(GPU_ANNOTATIONS)
     cell = cell or make_cell()
     known = KnownGpus(cell, RULES)
     options = AdmissionOptions(
@@ -121,7 +120,7 @@ def test_it_goes_into_the_terms_of_the_pod_and_into_nothing_else() -> None:
 
 
 def test_a_rule_key_that_filters_is_a_type() -> None:
-    demands = GpuRequirementsReader(GpuAnnotations(is_rule_key_filter=True))
+    demands = GpuRequirementsReader(replace(GPU_ANNOTATIONS, is_rule_key_filter=True))
     pod = make_pod(container("a", gpus(1)), gpu_type="L4")
 
     answered = send(pod, demands=demands)
@@ -196,7 +195,9 @@ def test_types_are_written_before_the_cluster_has_been_read() -> None:
 
 def test_labels_are_followed_as_nodes_come_and_go() -> None:
     cell = make_cell("Tesla-T4")
-    step = AffinityStep(KnownGpus(cell, RULES), GpuRequirementsReader(), SCOPE)
+    step = AffinityStep(
+        KnownGpus(cell, RULES), GpuRequirementsReader(GPU_ANNOTATIONS), SCOPE
+    )
 
     def written() -> Any:
         pod = wanting(memory="40Gi")
@@ -215,7 +216,7 @@ def test_labels_are_followed_as_nodes_come_and_go() -> None:
 
 def test_names_that_the_settings_add_count_from_then_on() -> None:
     known = KnownGpus(make_cell("team-card"), RULES)
-    step = AffinityStep(known, GpuRequirementsReader(), SCOPE)
+    step = AffinityStep(known, GpuRequirementsReader(GPU_ANNOTATIONS), SCOPE)
     pod = wanting(types="L4")
     table = extended_table([], {"L4": ("Team-Card",)})
 
@@ -230,7 +231,9 @@ def test_names_that_the_settings_add_count_from_then_on() -> None:
 
 def test_only_so_many_demands_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("injector.affinity.step._MAX_KNOWN", 1)
-    step = AffinityStep(KnownGpus(make_cell(), RULES), GpuRequirementsReader(), SCOPE)
+    step = AffinityStep(
+        KnownGpus(make_cell(), RULES), GpuRequirementsReader(GPU_ANNOTATIONS), SCOPE
+    )
 
     for types in ("L4", "T4", "L4"):
         pod = wanting(types=types)
@@ -297,7 +300,7 @@ def test_what_a_pod_asks_at_any_length_is_not_remembered() -> None:
     resource = "nvidia.com/" + "x" * 1_000_000
     known = KnownGpus(make_cell("Tesla-T4"), RULES)
     pod = wanting(both({resource: "1"}), types="L4")
-    step = AffinityStep(known, GpuRequirementsReader(), SCOPE)
+    step = AffinityStep(known, GpuRequirementsReader(GPU_ANNOTATIONS), SCOPE)
     before = sys.getrefcount(resource)
 
     step.apply(pod, FACTS)

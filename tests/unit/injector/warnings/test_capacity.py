@@ -9,6 +9,7 @@ from injector.admission import AdmissionOptions
 from injector.steps import PodFacts
 from injector.warnings.capacity import CapacityCheck
 from tests.builders import SCOPE, Tree, make_node, make_snapshot
+from tests.defaults import GPU_ANNOTATIONS
 from tests.fakes.webhook import (
     AMD,
     Webhook,
@@ -26,7 +27,7 @@ def checking(*nodes: Tree) -> Webhook:
     cell = SnapshotCell()
     if nodes:
         cell.publish(make_snapshot(nodes=nodes))
-    check = CapacityCheck(cell, SCOPE, GpuRequirementsReader())
+    check = CapacityCheck(cell, SCOPE, GpuRequirementsReader(GPU_ANNOTATIONS))
     return make_webhook(options=AdmissionOptions(checks=(check,)))
 
 
@@ -135,7 +136,7 @@ def test_what_no_node_has_is_not_remembered() -> None:
     resource = "nvidia.com/mig-" + "x" * 1_000_000
     cell = SnapshotCell()
     cell.publish(make_snapshot(nodes=[make_node(gpus=1)]))
-    check = CapacityCheck(cell, SCOPE, GpuRequirementsReader())
+    check = CapacityCheck(cell, SCOPE, GpuRequirementsReader(GPU_ANNOTATIONS))
     pod = make_pod(container("a", both({resource: "1"})))
     before = sys.getrefcount(resource)
 

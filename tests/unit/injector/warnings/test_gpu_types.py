@@ -8,6 +8,7 @@ from injector.fallback.choice import FallbackOutcome
 from injector.steps import PodFacts
 from injector.warnings.gpu_types import GpuTypeCheck
 from tests.builders import SCOPE, Tree, make_node, make_pod, make_snapshot
+from tests.defaults import GPU_ANNOTATIONS
 from tests.fakes.admissions import LONG_CHAIN, Admissions, make_review
 
 TYPE: Final = "gpu-extender.io/gpu-type"
@@ -21,7 +22,9 @@ def warnings_about(pod: Tree, *nodes: Tree, is_synced: bool = True) -> tuple[str
     cell = SnapshotCell()
     if is_synced:
         cell.publish(make_snapshot(nodes=nodes))
-    return GpuTypeCheck(GpuRequirementsReader(), SCOPE, cell).apply(pod, FACTS)
+    return GpuTypeCheck(GpuRequirementsReader(GPU_ANNOTATIONS), SCOPE, cell).apply(
+        pod, FACTS
+    )
 
 
 @pytest.mark.parametrize(

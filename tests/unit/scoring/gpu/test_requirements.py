@@ -1,4 +1,5 @@
 import sys
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -9,11 +10,11 @@ from scoring.gpu.requirements import (
     MAX_TYPES,
     NO_GPU_REQUIREMENTS,
     UNREADABLE,
-    GpuAnnotations,
     GpuRequirements,
     GpuRequirementsError,
 )
 from tests.builders import SCOPE, make_pod, make_pod_record
+from tests.defaults import GPU_ANNOTATIONS
 
 GIB: Final = 2**30
 TYPE: Final = "gpu-extender.io/gpu-type"
@@ -25,7 +26,7 @@ RULE_KEY: Final = "task.bkbcs.tencent.com/gpu-type"
 
 
 def gpu_requirements_of(annotations: dict[str, str], **names: Any) -> GpuRequirements:
-    return GpuRequirementsReader(GpuAnnotations(**names)).read(annotations)
+    return GpuRequirementsReader(replace(GPU_ANNOTATIONS, **names)).read(annotations)
 
 
 # --- annotations -------------------------------------------------------------
@@ -198,7 +199,7 @@ def test_demands_that_were_read_are_kept_in_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("cluster.decode.gpu_requirements._MAX_KNOWN", 2)
-    demands = RecordBuilder(SCOPE).demands
+    demands = RecordBuilder(SCOPE, GPU_ANNOTATIONS).demands
 
     read = [demands.read({TYPE: name}).types for name in ("L4", "T4", "A10", "L4")]
 
@@ -206,7 +207,7 @@ def test_demands_that_were_read_are_kept_in_bounds(
 
 
 def test_a_demand_of_any_length_is_read_but_not_remembered() -> None:
-    reader = GpuRequirementsReader()
+    reader = GpuRequirementsReader(GPU_ANNOTATIONS)
     text = " " * 1_000_000 + "L4"
     before = sys.getrefcount(text)
 
@@ -221,5 +222,8 @@ def test_no_model_has_a_name_longer_than_a_label(length: int) -> None:
     key = "L4" + "(" * (length - 2)
 
     with pytest.raises(GpuRequirementsError):
-        GpuAnnotations().parse({TYPE: "L" * length})
-    assert GpuRequirementsReader().read({RULE_KEY: key}) == NO_GPU_REQUIREMENTS
+        GPU_ANNOTATIONS.parse({TYPE: "L" * length})
+    assert (
+        GpuRequirementsReader(GPU_ANNOTATIONS).read({RULE_KEY: key})
+        == NO_GPU_REQUIREMENTS
+    )
