@@ -15,8 +15,8 @@ from injector.fallback.simulation import MinimumGpu
 from injector.review import read_pod
 from injector.steps import PodFacts
 from scoring.gpu.affinity import (
-    Alternative,
-    DemandWish,
+    LabelTerm,
+    RequestedGpus,
     refusing_terms,
     required_terms,
 )
@@ -27,7 +27,7 @@ from scoring.pod_request import effective_request
 from scoring.protocols import NodeFacts
 from scoring.resources import Remembered, Request, ResourceScope
 
-_Wish: TypeAlias = DemandWish | MinimumGpu
+_Wish: TypeAlias = RequestedGpus | MinimumGpu
 
 _MAX_KNOWN: Final = 1024
 
@@ -67,15 +67,15 @@ class _Seen:
         known = self.demands.get(wish)
         if known is None:
             known = build_node_selector_terms(self._alternatives(wish))
-            if isinstance(wish, DemandWish) and not _is_brief(wish.request):
+            if isinstance(wish, RequestedGpus) and not _is_brief(wish.request):
                 return known
             if len(self.demands) >= _MAX_KNOWN:
                 self.demands.clear()
             self.demands[wish] = known
         return known
 
-    def _alternatives(self, wish: _Wish) -> tuple[Alternative, ...]:
-        if isinstance(wish, DemandWish):
+    def _alternatives(self, wish: _Wish) -> tuple[LabelTerm, ...]:
+        if isinstance(wish, RequestedGpus):
             return required_terms(self.labels.rules, wish, self.kinds)
         return refusing_terms(self.labels.rules, wish, self.kinds)
 
@@ -181,7 +181,7 @@ class AffinityStep:
         request = effective_request(spec, self._is_managed, lambda _path, _error: None)
         if not request:
             return ()
-        wish = DemandWish(gpu_requirements, tuple((name, 1) for name, _ in request))
+        wish = RequestedGpus(gpu_requirements, tuple((name, 1) for name, _ in request))
         return self._known.require(pod, wish)
 
     def _gpu_requirements_of(self, pod: dict[str, Any]) -> GpuRequirements | None:

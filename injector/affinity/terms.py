@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from scoring.gpu.affinity import Alternative, LabelRule
+from scoring.gpu.affinity import LabelRule, LabelTerm
 
 _Term: TypeAlias = dict[str, Any]
 
@@ -39,11 +39,11 @@ class NodeSelectorTerms:
         a term.
     """
 
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[LabelTerm, ...]
     terms: tuple[_Term, ...]
 
 
-def build_node_selector_terms(alternatives: Sequence[Alternative]) -> NodeSelectorTerms:
+def build_node_selector_terms(alternatives: Sequence[LabelTerm]) -> NodeSelectorTerms:
     """Return `alternatives` ready to be written."""
     terms = tuple(_extended({}, item) for item in alternatives)
     return NodeSelectorTerms(tuple(alternatives), terms)
@@ -101,7 +101,7 @@ def _count_values(terms: Iterable[_Term]) -> int:
 def _narrowed(
     terms: Sequence[_Term],
     selector: Sequence[Mapping[str, Any]],
-    alternatives: Sequence[Alternative],
+    alternatives: Sequence[LabelTerm],
 ) -> list[_Term]:
     """Return the terms with the alternatives; those that stay keep their places."""
     if not alternatives:
@@ -122,7 +122,7 @@ def _narrowed(
     ]
 
 
-def _extended(term: _Term, alternative: Alternative) -> _Term:
+def _extended(term: _Term, alternative: LabelTerm) -> _Term:
     """Return a term with more requirements."""
     present: list[Mapping[str, Any]] = list(term.get(_EXPRESSIONS) or ())
     added = [_written(rule) for rule in alternative if not _holds_by(present, rule)]
@@ -137,9 +137,7 @@ def _written(rule: LabelRule) -> dict[str, Any]:
     return written
 
 
-def _implies(
-    expressions: Iterable[Mapping[str, Any]], alternative: Alternative
-) -> bool:
+def _implies(expressions: Iterable[Mapping[str, Any]], alternative: LabelTerm) -> bool:
     """Say whether whatever meets `expressions` meets the alternative, too."""
     present = list(expressions)
     return all(_holds_by(present, rule) for rule in alternative)

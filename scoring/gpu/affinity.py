@@ -1,4 +1,4 @@
-"""What a pod wants of the GPUs, as requirements on the labels of nodes.
+"""GPU requirements of a pod as requirements on the labels of nodes.
 
 kube-scheduler shows an extender a sample of the nodes; what stands in the pod itself it
 checks on all of them, as do its preemption and the cluster autoscaler.
@@ -6,10 +6,10 @@ checks on all of them, as do its preemption and the cluster autoscaler.
 The rule
 --------
 The first type label that names a model decides what a node is (`GpuLabelRules`), and
-nodes carry one or several of them. So accepted types become **alternatives**, of which
+nodes carry one or several of them. So accepted types become several **terms**, of which
 one must hold: for each type label, that its value is one of those that are accepted
 under it. A node that the filter takes has such a value in the label that decides. Where
-a node is known that an earlier label tells to be something else, the alternatives of
+a node is known that an earlier label tells to be something else, the terms of
 the later labels leave that value of the earlier one out, which concerns no node that a
 later label decides.
 
@@ -55,89 +55,93 @@ class LabelRule:
     values: tuple[str, ...] = ()
 
 
-# Requirements that must all hold.
-Alternative: TypeAlias = tuple[LabelRule, ...]
+# Requirements that must all hold, as those of a node selector term.
+LabelTerm: TypeAlias = tuple[LabelRule, ...]
 
 
-class CardWish(Protocol):
-    """What GPUs must be like; both leave open what is not known of memory."""
+class GpuCriteria(Protocol):
+    """Criteria that GPUs must meet; both leave open what is not known of memory."""
 
     def may_take(self, gpus: NodeGpus) -> bool:
-        """Say whether `gpus` will do."""
+        """Whether `gpus` will do."""
         ...
 
     def may_hold(self, gpus: NodeGpus) -> bool:
-        """Say whether their memory will do, whatever else they are."""
+        """Whether their memory will do, whatever else they are."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class DemandWish:
-    """The wish of a pod that demands something of its GPUs itself."""
+class RequestedGpus:
+    """Criteria of a pod: its GPU requirements and its request."""
 
     gpu_requirements: GpuRequirements
     request: Request
 
     def may_take(self, gpus: NodeGpus) -> bool:
-        """Say whether `gpus` will do."""
+        """Whether `gpus` will do."""
         return may_suit(gpus, self.gpu_requirements, self.request)
 
     def may_hold(self, gpus: NodeGpus) -> bool:
-        """Say whether their memory will do, whatever else they are."""
+        """Whether their memory will do, whatever else they are."""
         return may_hold(gpus, self.gpu_requirements, self.request)
 
 
 def required_terms(
-    rules: GpuLabelRules, wish: DemandWish, kinds: Sequence[LabelledGpus]
-) -> tuple[Alternative, ...]:
-    """Return what the labels of a node must be for a pod with a demand.
+    rules: GpuLabelRules, criteria: RequestedGpus, kinds: Sequence[LabelledGpus]
+) -> tuple[LabelTerm, ...]:
+    """Return what the labels of a node must be for a pod with GPU requirements.
 
     Parameters
     ----------
     rules : GpuLabelRules
-    wish : DemandWish
+    criteria : RequestedGpus
     kinds : sequence of LabelledGpus
         Of the known nodes.
 
     Returns
     -------
-    tuple of tuple of LabelRule
+    tuple of LabelTerm
         Of which one must hold; empty where labels can say nothing.
     """
-    gpu_requirements = wish.gpu_requirements
+    gpu_requirements = criteria.gpu_requirements
     if not gpu_requirements.types:
-        return _Book(rules, wish, kinds, gpu_requirements, wish.request).kept_out()
-    found = _Book(rules, wish, kinds, gpu_requirements, wish.request).accepted()
+        return _LabelJudge(
+            rules, criteria, kinds, gpu_requirements, criteria.request
+        ).kept_out()
+    found = _LabelJudge(
+        rules, criteria, kinds, gpu_requirements, criteria.request
+    ).accepted()
     if found or not gpu_requirements.min_memory:
         return found
     # GPUs of none of the types are so large: of the type at least they shall be.
-    of_type = DemandWish(replace(gpu_requirements, min_memory=0), wish.request)
+    of_type = RequestedGpus(replace(gpu_requirements, min_memory=0), criteria.request)
     return required_terms(rules, of_type, kinds)
 
 
 def refusing_terms(
-    rules: GpuLabelRules, wish: CardWish, kinds: Sequence[LabelledGpus]
-) -> tuple[Alternative, ...]:
+    rules: GpuLabelRules, criteria: GpuCriteria, kinds: Sequence[LabelledGpus]
+) -> tuple[LabelTerm, ...]:
     """Return what keeps a pod off the known nodes whose GPUs will not do."""
-    return _Book(rules, wish, kinds).kept_out()
+    return _LabelJudge(rules, criteria, kinds).kept_out()
 
 
 @dataclass(frozen=True, slots=True)
-class _Book:
-    """Judges values of labels for one wish."""
+class _LabelJudge:
+    """Judges values of labels by the criteria of one pod."""
 
     rules: GpuLabelRules
-    wish: CardWish
+    criteria: GpuCriteria
     kinds: Sequence[LabelledGpus]
     gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS
     request: Request = ()
 
-    def accepted(self) -> tuple[Alternative, ...]:
-        """Return one or more alternatives for each type label."""
+    def accepted(self) -> tuple[LabelTerm, ...]:
+        """Return one or more terms for each type label."""
         too_small = tuple(self._too_small())
         names = self._names_of(self.gpu_requirements.types)
-        found: list[Alternative] = []
-        for place, label in enumerate(self.rules.type_labels):
+        found: list[LabelTerm] = []
+        for index, label in enumerate(self.rules.type_labels):
             values = {
                 value
                 for value in self._seen(label) | self._of_table(label, names)
@@ -145,7 +149,7 @@ class _Book:
             } | self._decided(label)
             if not values:
                 continue
-            others = (*self._told_otherwise(place, values), *too_small)
+            others = (*self._told_otherwise(index, values), *too_small)
             if label.endswith("*"):
                 keys = [f"{label[:-1]}{value}" for value in sorted(values)]
                 found += [(LabelRule(key, "Exists"), *others) for key in keys]
@@ -156,8 +160,8 @@ class _Book:
                 found.append((LabelRule(label, "Exists"), *refused, *others))
         return tuple(found)
 
-    def kept_out(self) -> tuple[Alternative, ...]:
-        """Return one alternative, that none of the refused values is there."""
+    def kept_out(self) -> tuple[LabelTerm, ...]:
+        """Return one term, that none of the refused values is there."""
         rules: list[LabelRule] = []
         names = self._names_of(self.gpu_requirements.excluded)
         for label in self.rules.type_labels:
@@ -171,15 +175,15 @@ class _Book:
         refused = {value for value in values if not self._may_be(label, value)}
         return _none_of(label, refused - self._decided(label))
 
-    def _told_otherwise(self, place: int, accepted: set[str]) -> Iterator[LabelRule]:
+    def _told_otherwise(self, index: int, accepted: set[str]) -> Iterator[LabelRule]:
         """Yield what earlier labels say on nodes that would else pass by this one."""
         earlier: dict[str, set[str]] = {}
         for kind in self.kinds:
-            values = set(values_of(kind, self.rules.type_labels[place]))
+            values = set(values_of(kind, self.rules.type_labels[index]))
             label, stated = self.rules.stated_model(dict(kind.labels))
             if not label or values.isdisjoint(accepted):
                 continue
-            if label in self.rules.type_labels[:place]:
+            if label in self.rules.type_labels[:index]:
                 earlier.setdefault(label, set()).add(stated)
         for label, values in earlier.items():
             yield from self._refused(label, values)
@@ -190,15 +194,15 @@ class _Book:
             refused = {
                 value
                 for value in self._seen(label)
-                if not self.wish.may_hold(self.rules.read({label: value}, 0))
+                if not self.criteria.may_hold(self.rules.read({label: value}, 0))
             } - self._taken(label)
             if refused:
                 yield _listed(label, "NotIn", refused)
 
     def _may_be(self, label: str, stated: str) -> bool:
-        """Say whether a node may be taken whose model is told by this value."""
+        """Whether a node may be taken whose model is told by this value."""
         return self.rules.names_model(stated) and any(
-            map(self.wish.may_take, gpus_by_label(self.rules, label, stated))
+            map(self.criteria.may_take, gpus_by_label(self.rules, label, stated))
         )
 
     def _seen(self, label: str) -> set[str]:
@@ -213,7 +217,7 @@ class _Book:
         return {
             value
             for kind in self.kinds
-            if self.wish.may_take(kind.gpus)
+            if self.criteria.may_take(kind.gpus)
             for value in values_of(kind, label)
         }
 
@@ -222,7 +226,7 @@ class _Book:
         told = (
             self.rules.stated_model(dict(kind.labels))
             for kind in self.kinds
-            if self.wish.may_take(kind.gpus)
+            if self.criteria.may_take(kind.gpus)
         )
         return {stated for by, stated in told if by == label}
 

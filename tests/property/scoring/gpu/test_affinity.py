@@ -16,7 +16,7 @@ from injector.affinity.terms import (
     build_node_selector_terms,
 )
 from scoring.eligibility import is_eligible
-from scoring.gpu.affinity import DemandWish, required_terms
+from scoring.gpu.affinity import RequestedGpus, required_terms
 from scoring.gpu.models import GIB, default_table
 from scoring.gpu.node_gpus import (
     DEFAULT_MEMORY_LABELS,
@@ -148,13 +148,15 @@ def kinds_of(nodes: Sequence[NodeRecord]) -> list[LabelledGpus]:
     return list(dict.fromkeys(map(LABELS.kind_of, nodes)))
 
 
-def write(spec: dict[str, Any], wish: DemandWish, nodes: Sequence[NodeRecord]) -> bool:
+def write(
+    spec: dict[str, Any], wish: RequestedGpus, nodes: Sequence[NodeRecord]
+) -> bool:
     """Write what the wish is, where these nodes are known."""
     alternatives = required_terms(RULES, wish, kinds_of(nodes))
     return add_node_selector_terms(spec, build_node_selector_terms(alternatives))
 
 
-def takes(node: NodeRecord, wish: DemandWish) -> bool:
+def takes(node: NodeRecord, wish: RequestedGpus) -> bool:
     found = suitability(node.gpus, wish.gpu_requirements, wish.request)
     return found is Suitability.SUITS
 
@@ -171,7 +173,7 @@ def test_known_nodes_that_the_filter_takes_stay_open_and_none_is_opened(
     gpu_requirements: GpuRequirements,
     request: Any,
 ) -> None:
-    nodes, wish = make_nodes(labels), DemandWish(gpu_requirements, request)
+    nodes, wish = make_nodes(labels), RequestedGpus(gpu_requirements, request)
     after = copy.deepcopy(before)
 
     is_written = write(after, wish, nodes)
@@ -216,7 +218,7 @@ def test_a_node_that_comes_later_is_open_too_if_it_is_labelled_as_usual(
     request: Any,
 ) -> None:
     known, (node,) = make_nodes(seen), make_nodes([late])
-    wish = DemandWish(gpu_requirements, request)
+    wish = RequestedGpus(gpu_requirements, request)
     assume(takes(node, wish))
     spec: dict[str, Any] = {}
 
@@ -236,7 +238,7 @@ def test_a_model_is_kept_off_exactly_the_nodes_of_the_others(
     wanted: str, other: str, is_known: bool, request: Any
 ) -> None:
     node, *_ = make_nodes([{"accelerator": other}])
-    wish = DemandWish(GpuRequirements(types=(wanted,)), request)
+    wish = RequestedGpus(GpuRequirements(types=(wanted,)), request)
     spec: dict[str, Any] = {}
 
     write(spec, wish, [node] if is_known else [])
@@ -252,7 +254,7 @@ def test_what_was_written_is_recognised(
     request: Any,
 ) -> None:
     spec = copy.deepcopy(before)
-    wish = DemandWish(gpu_requirements, request)
+    wish = RequestedGpus(gpu_requirements, request)
     alternatives = required_terms(RULES, wish, kinds_of(make_nodes(labels)))
     wanted = build_node_selector_terms(alternatives)
     is_written = add_node_selector_terms(spec, wanted)

@@ -7,9 +7,9 @@ from typing import Final
 from injector.fallback.simulation import MinimumGpu
 from scoring.gpu.affinity import (
     MAX_VALUES,
-    Alternative,
-    DemandWish,
     LabelRule,
+    LabelTerm,
+    RequestedGpus,
     refusing_terms,
     required_terms,
 )
@@ -42,14 +42,14 @@ def alternatives_of(
     *nodes: Mapping[str, str],
     rules: GpuLabelRules = RULES,
     request: tuple[tuple[str, int], ...] = GPU,
-) -> tuple[Alternative, ...]:
+) -> tuple[LabelTerm, ...]:
     labels = GpuLabels(rules)
     records = [make_node_record(make_node(gpus=8, labels=own)) for own in nodes]
     kinds = [labels.kind_of(record) for record in records]
-    return required_terms(rules, DemandWish(gpu_requirements, request), kinds)
+    return required_terms(rules, RequestedGpus(gpu_requirements, request), kinds)
 
 
-def values_of(alternatives: Sequence[Alternative], key: str = PRODUCT) -> set[str]:
+def values_of(alternatives: Sequence[LabelTerm], key: str = PRODUCT) -> set[str]:
     """Return the values of the one requirement on a label."""
     (rule,) = [rule for item in alternatives for rule in item if rule.key == key]
     assert list(rule.values) == sorted(set(rule.values))
