@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from cluster.decode.objects import Pod, owner_uid
+from cluster.decode.objects import Pod
 from injector.patch import draft_of, encode_patch, json_patch
 from injector.resources.inject import Injection, Injector, pod_label
 from injector.review import Answer, Review, read_pod
@@ -243,7 +243,7 @@ def facts_of(review: Review, view: Pod) -> PodFacts:
         namespace=review.namespace or metadata.namespace,
         name=review.name or metadata.name,
         generate_name=metadata.generate_name,
-        owner_uid=owner_uid(view),
+        owner_uid=view.owner_uid,
         is_dry_run=review.is_dry_run,
     )
 

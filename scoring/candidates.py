@@ -8,7 +8,7 @@ import numpy as np
 
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
-from scoring.protocols import Share
+from scoring.protocols import BoundPod
 from scoring.resources import Request, ResourceScope, is_whole_gpu
 from scoring.snapshot import (
     BoolArray,
@@ -119,7 +119,7 @@ class Candidates:
         Place of the node's GPUs in `gpu_kinds`. Read only for a pod that wants
         something of the GPUs, or asks several.
     gpu_kinds : sequence of NodeGpus
-    gpu_pods, exclusive : int64 array, shape (C,)
+    gpu_pods, exclusive_gpu_pods : int64 array, shape (C,)
         How many other pods with a managed resource are on the node, and how many of
         them want to be alone.
     """
@@ -139,7 +139,7 @@ class Candidates:
     gpu_codes: Int64Array
     gpu_kinds: Sequence[NodeGpus]
     gpu_pods: Int64Array
-    exclusive: Int64Array
+    exclusive_gpu_pods: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +196,13 @@ def take_columns(
     tables = _take_tables(snapshot, columns, pod_request)
     allocatable, requested, offered = tables
     gpu_pods = snapshot.gpus.gpu_pods.take(columns)
-    exclusive = snapshot.gpus.exclusive.take(columns)
-    share = snapshot.shares.get(pod_request.uid) if pod_request.uid else None
+    exclusive_gpu_pods = snapshot.gpus.exclusive_gpu_pods.take(columns)
+    share = snapshot.bound_pods.get(pod_request.uid) if pod_request.uid else None
     if share is not None:
         here = found == snapshot.nodes.column_of.get(share.node_name, -2)
         _take_out_own_share(snapshot, share, here, pod_request, requested)
         gpu_pods[here] -= 1
-        exclusive[here] -= share.gpu_requirements.is_exclusive
+        exclusive_gpu_pods[here] -= share.gpu_requirements.is_exclusive
     claimed = np.zeros_like(offered)
     for row, (resource, _) in enumerate(pod_request.request):
         if resource in snapshot.device_class_resources:
@@ -236,7 +236,7 @@ def take_columns(
         gpu_codes=gpu_codes,
         gpu_kinds=gpu_kinds,
         gpu_pods=gpu_pods,
-        exclusive=exclusive,
+        exclusive_gpu_pods=exclusive_gpu_pods,
     )
 
 
@@ -283,7 +283,7 @@ def _take_tables(
 
 def _take_out_own_share(
     snapshot: Snapshot,
-    share: Share,
+    share: BoundPod,
     here: BoolArray,
     pod_request: PodRequest,
     requested: Int64Array,

@@ -181,7 +181,7 @@ def _not_alone(candidates: Candidates, pod_request: PodRequest) -> BoolArray:
     others = (
         candidates.gpu_pods
         if pod_request.gpu_requirements.is_exclusive
-        else candidates.exclusive
+        else candidates.exclusive_gpu_pods
     )
     not_alone: BoolArray = others > 0
     return not_alone

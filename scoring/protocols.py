@@ -151,7 +151,7 @@ class PendingPod(Protocol):
     def gpu_requirements(self) -> GpuRequirements: ...
 
 
-class Arrival(Protocol):
+class RecentPod(Protocol):
     """A pod with a managed resource, as it was first seen.
 
     ``sequence`` numbers the arrivals of one ledger from 1.
@@ -173,7 +173,7 @@ class Arrival(Protocol):
     def constraints(self) -> Constraints: ...
 
 
-class Share(Protocol):
+class BoundPod(Protocol):
     """What one bound pod holds, and where."""
 
     @property

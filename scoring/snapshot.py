@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
-from scoring.protocols import Arrival, LimitMaxima, NodeFacts, PendingPod, Share
+from scoring.protocols import BoundPod, LimitMaxima, NodeFacts, PendingPod, RecentPod
 
 Int64Array: TypeAlias = NDArray[np.int64]
 
@@ -90,14 +90,14 @@ class GpuColumns:
     kinds : tuple of NodeGpus
     gpu_pods : int64 array, shape (N,)
         Bound pods that hold a managed resource.
-    exclusive : int64 array, shape (N,)
+    exclusive_gpu_pods : int64 array, shape (N,)
         How many of those want no other such pod beside them.
     """
 
     codes: Int64Array
     kinds: tuple[NodeGpus, ...]
     gpu_pods: Int64Array
-    exclusive: Int64Array
+    exclusive_gpu_pods: Int64Array
 
 
 def no_gpu_columns(count: int) -> GpuColumns:
@@ -145,10 +145,10 @@ class Snapshot:
     gpus : GpuColumns
         Nothing is known of any node's GPUs if it is not given.
     facts : tuple of NodeFacts, length N
-    shares : mapping
+    bound_pods : mapping
         pod UID -> what a bound pod with a managed resource holds
     pending : tuple of PendingPod
-    arrivals : tuple of Arrival
+    recent_pods : tuple of RecentPod
         The most recent ones, oldest first.
     device_class_resources : frozenset of str
         Extended resources that a DeviceClass carries.
@@ -178,9 +178,11 @@ class Snapshot:
     )
     gpus: GpuColumns = field(default_factory=lambda: no_gpu_columns(0))
     facts: tuple[NodeFacts, ...] = ()
-    shares: Mapping[str, Share] = field(default_factory=lambda: MappingProxyType({}))
+    bound_pods: Mapping[str, BoundPod] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     pending: tuple[PendingPod, ...] = ()
-    arrivals: tuple[Arrival, ...] = ()
+    recent_pods: tuple[RecentPod, ...] = ()
     device_class_resources: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
     limit_maxima: Mapping[str, LimitMaxima] = field(
@@ -200,9 +202,9 @@ class Snapshot:
         _check("failing", self.failing, np.bool_, (n,))
         if not len(self.gpus.codes):
             object.__setattr__(self, "gpus", no_gpu_columns(n))
-        _check("cards.codes", self.gpus.codes, np.int64, (n,))
-        _check("cards.tenants", self.gpus.gpu_pods, np.int64, (n,))
-        _check("cards.exclusive", self.gpus.exclusive, np.int64, (n,))
+        _check("gpus.codes", self.gpus.codes, np.int64, (n,))
+        _check("gpus.gpu_pods", self.gpus.gpu_pods, np.int64, (n,))
+        _check("gpus.exclusive_gpu_pods", self.gpus.exclusive_gpu_pods, np.int64, (n,))
         if self.changed_at is not None:
             _check("changed_at", self.changed_at, np.int64, (n,))
         for key, column in self.labels.items():

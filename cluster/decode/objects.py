@@ -194,6 +194,23 @@ class Pod(_Wire, frozen=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
+    @property
+    def key(self) -> str:
+        """The UID; namespace and name where there is none, as in a dump.
+
+        Empty for a pod that has no name either.
+        """
+        meta = self.metadata
+        if meta.uid or not meta.name:
+            return meta.uid
+        return f"{meta.namespace or 'default'}/{meta.name}"
+
+    @property
+    def owner_uid(self) -> str:
+        """The UID of the pod's controller; empty for a pod without one."""
+        owners = self.metadata.owner_references or ()
+        return next((owner.uid for owner in owners if owner.controller), "")
+
 
 class DeviceClassSpec(_Wire, frozen=True):
     """``spec`` of a DeviceClass."""
@@ -286,23 +303,6 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS
     rule_key: str = ""
     nominated_node: str = ""
-
-
-def pod_key(pod: Pod) -> str:
-    """Return the pod's UID; namespace and name where it has none, as in a dump.
-
-    Empty for a pod that has no name either.
-    """
-    meta = pod.metadata
-    if meta.uid or not meta.name:
-        return meta.uid
-    return f"{meta.namespace or 'default'}/{meta.name}"
-
-
-def owner_uid(pod: Pod) -> str:
-    """Return the UID of the pod's controller; empty for a pod without one."""
-    owners = pod.metadata.owner_references or ()
-    return next((owner.uid for owner in owners if owner.controller), "")
 
 
 def parse_time(text: str) -> float:

@@ -19,9 +19,7 @@ from cluster.decode.objects import (
     Pod,
     PodConstraints,
     PodRecord,
-    owner_uid,
     parse_time,
-    pod_key,
 )
 from cluster.decode.start_errors import failed_at
 from scoring.bounded import BoundedDict
@@ -162,11 +160,11 @@ class RecordBuilder:
         request, is_managed = self.held_by(pod, faults)
         kept = self.demands.read_kept(meta.annotations if is_managed else None)
         return PodRecord(
-            uid=pod_key(pod),
+            uid=pod.key,
             namespace=intern(meta.namespace),
             name=meta.name,
             generate_name=intern(meta.generate_name),
-            owner_uid=intern(owner_uid(pod)),
+            owner_uid=intern(pod.owner_uid),
             node_name=intern(spec.node_name),
             is_terminal=pod.status.phase in TERMINAL_PHASES,
             request=request,

@@ -54,7 +54,7 @@ class GpuColumnsBuilder:
     code_of: dict[NodeGpus, int]
     codes: Int64Array
     gpu_pods: Int64Array
-    exclusive: Int64Array
+    exclusive_gpu_pods: Int64Array
 
     @classmethod
     def fresh(cls, nodes: int) -> Self:
@@ -68,7 +68,7 @@ class GpuColumnsBuilder:
             {kind: code for code, kind in enumerate(last.kinds)},
             last.codes,
             last.gpu_pods,
-            last.exclusive,
+            last.exclusive_gpu_pods,
         )
 
     def write(self, column: int, gpus: NodeGpus) -> None:
@@ -79,14 +79,14 @@ class GpuColumnsBuilder:
     def write_gpu_pods(self, column: int, gpu_pods: tuple[int, int]) -> None:
         """Write how many GPU pods a node has, and how many of them are exclusive."""
         self.gpu_pods = put(self.gpu_pods, column, gpu_pods[0])
-        self.exclusive = put(self.exclusive, column, gpu_pods[1])
+        self.exclusive_gpu_pods = put(self.exclusive_gpu_pods, column, gpu_pods[1])
 
     def publish(self) -> GpuColumns:
         """Return the columns, read-only from now on."""
-        for array in (self.codes, self.gpu_pods, self.exclusive):
+        for array in (self.codes, self.gpu_pods, self.exclusive_gpu_pods):
             array.setflags(write=False)
         kinds = tuple(self.code_of)
-        return GpuColumns(self.codes, kinds, self.gpu_pods, self.exclusive)
+        return GpuColumns(self.codes, kinds, self.gpu_pods, self.exclusive_gpu_pods)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from cluster.ledger.changes import (
 )
 from cluster.ledger.columns import Columns
 from cluster.ledger.failures import NO_LIMITS, Failures
-from cluster.ledger.pods import Arrivals, Departures, Shares
+from cluster.ledger.pods import BoundPods, Departures, RecentPods
 from scoring.protocols import LimitMaxima
 from scoring.snapshot import NodeIndex, Snapshot, build_node_index
 
@@ -72,8 +72,8 @@ class Ledger:
         # What a snapshot has of nodes and pending pods; None if it is to be made anew.
         self._facts: tuple[NodeRecord, ...] | None = None
         self._waiting: tuple[PodRecord, ...] | None = None
-        self._shares = Shares()
-        self._arrivals = Arrivals()
+        self._bound_pods = BoundPods()
+        self._recent_pods = RecentPods()
         self._departures = Departures()
         self._failures = failures or Failures(NO_LIMITS)
         self._extras = Extras()
@@ -187,7 +187,7 @@ class Ledger:
             if record.is_terminal:
                 self._departures.note(previous)
         elif self._has_pods and record.is_managed and not record.is_terminal:
-            self._arrivals.note(record)
+            self._recent_pods.note(record)
         self._pods[record.uid] = record
         self._count(record, +1)
         if record.failed_at is not None:
@@ -232,7 +232,7 @@ class Ledger:
             del self._requested[record.node_name]
         self._dirty.add(record.node_name)
         if record.is_managed:
-            self._shares.count(record, sign)
+            self._bound_pods.count(record, sign)
 
     def build(self) -> Snapshot:
         """Return the state as a snapshot with a new generation."""
@@ -288,7 +288,7 @@ class Ledger:
                 columns.write(column, node, self._rows)
             held, gpu_pods = (
                 self._requested.get(name, {}),
-                self._shares.gpu_pods_of(name),
+                self._bound_pods.gpu_pods_of(name),
             )
             is_failing = name in self._failures.nodes
             columns.write_use(column, held, self._rows, gpu_pods, is_failing=is_failing)
@@ -314,9 +314,9 @@ class Ledger:
             labels=columns.labels(),
             gpus=columns.gpus.publish(),
             facts=self._facts,
-            shares=self._shares.publish(),
+            bound_pods=self._bound_pods.publish(),
             pending=self._waiting,
-            arrivals=self._arrivals.publish(),
+            recent_pods=self._recent_pods.publish(),
             device_class_resources=self._extras.device_class_resources,
             departed=self._departures.publish(),
             limit_maxima=self._extras.limit_maxima,

@@ -13,7 +13,7 @@ from scoring.resources import Request
 MAX_OVERLAY: Final = 2048
 
 
-class ShareMap(Mapping[str, PodRecord]):
+class BoundPodMap(Mapping[str, PodRecord]):
     """An immutable mapping: a large base under a small overlay.
 
     Publishing copies the overlay alone. In the overlay, None stands for a share that
@@ -46,8 +46,8 @@ class ShareMap(Mapping[str, PodRecord]):
         return sum(1 for _ in self)
 
 
-class Shares:
-    """The ledger's table of shares, published as a `ShareMap`."""
+class BoundPods:
+    """Bound pods with a managed resource, published as a `BoundPodMap`."""
 
     def __init__(self) -> None:
         self._base: dict[str, PodRecord] = {}
@@ -72,22 +72,22 @@ class Shares:
         """Return how many pods have a share on a node, and how many are exclusive."""
         return self._gpu_pods.get(node_name, (0, 0))
 
-    def publish(self) -> ShareMap:
+    def publish(self) -> BoundPodMap:
         """Return all shares as they are now."""
         if len(self._overlay) > MAX_OVERLAY:
-            self._base = dict(ShareMap(self._base, self._overlay))
+            self._base = dict(BoundPodMap(self._base, self._overlay))
             self._overlay = {}
-        return ShareMap(self._base, dict(self._overlay))
+        return BoundPodMap(self._base, dict(self._overlay))
 
 
 # More than come in the seconds that an admission can be in flight.
-MAX_ARRIVALS: Final = 4096
+MAX_RECENT_PODS: Final = 4096
 
 # More than go in the seconds that a placement can be under way.
-MAX_DEPARTURES: Final = 1024
+MAX_DEPARTED: Final = 1024
 
 
-class PodArrival(msgspec.Struct, frozen=True, gc=False):
+class RecentPodRecord(msgspec.Struct, frozen=True, gc=False):
     """A pod with a managed resource, as it was first seen.
 
     ``constraints`` are empty for one that had a node already.
@@ -102,18 +102,18 @@ class PodArrival(msgspec.Struct, frozen=True, gc=False):
     constraints: PodConstraints
 
 
-class Arrivals:
+class RecentPods:
     """The latest arrivals, numbered; owned by the ledger."""
 
     def __init__(self) -> None:
-        self._latest: deque[PodArrival] = deque(maxlen=MAX_ARRIVALS)
+        self._latest: deque[RecentPodRecord] = deque(maxlen=MAX_RECENT_PODS)
         self._count = 0
 
     def note(self, record: PodRecord) -> None:
         """Note a pod that is seen for the first time."""
         self._count += 1
         self._latest.append(
-            PodArrival(
+            RecentPodRecord(
                 self._count,
                 record.namespace,
                 record.name,
@@ -124,7 +124,7 @@ class Arrivals:
             )
         )
 
-    def publish(self) -> tuple[PodArrival, ...]:
+    def publish(self) -> tuple[RecentPodRecord, ...]:
         """Return the arrivals as they are now, oldest first."""
         return tuple(self._latest)
 
@@ -133,7 +133,7 @@ class Departures:
     """UIDs of the pods that ended or were deleted last; owned by the ledger."""
 
     def __init__(self) -> None:
-        self._latest: deque[str] = deque(maxlen=MAX_DEPARTURES)
+        self._latest: deque[str] = deque(maxlen=MAX_DEPARTED)
         self._published: frozenset[str] | None = frozenset()
 
     def note(self, record: PodRecord) -> None:

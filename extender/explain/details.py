@@ -230,7 +230,7 @@ def _about_free(judged: Judged, place: int) -> str:
         said.append(f"wants no other GPU pod on the node: it has {count}")
     elif (
         not judged.pod_request.gpu_requirements.is_exclusive
-        and judged.candidates.exclusive[place]
+        and judged.candidates.exclusive_gpu_pods[place]
     ):
         said.append("a pod on the node wants no other GPU pod there")
     return "; ".join(said)

@@ -150,7 +150,7 @@ def find_subject(
 
     Raises `WireError` for one that asks too many of them.
     """
-    pods = chain(snapshot.pending, snapshot.shares.values())
+    pods = chain(snapshot.pending, snapshot.bound_pods.values())
     for pod in pods:
         if (
             isinstance(pod, PodRecord)

@@ -104,7 +104,7 @@ class AssumedPods:
                 uid
                 for uid, placement in self._assumed_pods.items()
                 if placement.noted_at < oldest
-                or uid in snapshot.shares
+                or uid in snapshot.bound_pods
                 or uid in snapshot.departed
             ]
             for uid in over:

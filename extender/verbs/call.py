@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 
-from cluster.decode.objects import NodeRecord, Pod, PodRecord, pod_key
+from cluster.decode.objects import NodeRecord, Pod, PodRecord
 from cluster.decode.records import RecordBuilder
 from cluster.ledger.changes import NodesListed, PodsListed
 from cluster.ledger.ledger import Ledger
@@ -118,11 +118,9 @@ def read_pod_request(pod: Pod, options: VerbOptions) -> PodRequest:
     if faults:
         raise wire.WireError(
             [Fault(f"Pod.{fault.path}", fault.message) for fault in faults],
-            pod_key(pod),
+            pod.key,
         )
-    return PodRequest(
-        pod_key(pod), *asked, pod.status.nominated_node_name, gpu_requirements
-    )
+    return PodRequest(pod.key, *asked, pod.status.nominated_node_name, gpu_requirements)
 
 
 def pod_request_of_record(record: PodRecord, options: VerbOptions) -> PodRequest:

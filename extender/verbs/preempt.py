@@ -106,22 +106,27 @@ def without_victims(
         The asking pod's own share never counts anyway, so it is left in place.
     """
     requested = snapshot.requested.copy()
-    gpu_pods, exclusive = snapshot.gpus.gpu_pods.copy(), snapshot.gpus.exclusive.copy()
+    gpu_pods, exclusive_gpu_pods = (
+        snapshot.gpus.gpu_pods.copy(),
+        snapshot.gpus.exclusive_gpu_pods.copy(),
+    )
     row_of = {resource: row for row, resource in enumerate(snapshot.resources)}
     for name, leaving in victims.items():
         column = snapshot.nodes.column_of.get(name)
         if column is None:
             continue
         for uid in set(leaving.uids) - {pod_request.uid}:
-            share = snapshot.shares.get(uid)
+            share = snapshot.bound_pods.get(uid)
             if share is None or share.node_name != name:
                 continue
             for resource, amount in share.request:
                 if resource in row_of:  # else no node has it
                     requested[row_of[resource], column] -= amount
             gpu_pods[column] -= 1
-            exclusive[column] -= share.gpu_requirements.is_exclusive
-    for array in (requested, gpu_pods, exclusive):
+            exclusive_gpu_pods[column] -= share.gpu_requirements.is_exclusive
+    for array in (requested, gpu_pods, exclusive_gpu_pods):
         array.setflags(write=False)
-    gpus = replace(snapshot.gpus, gpu_pods=gpu_pods, exclusive=exclusive)
+    gpus = replace(
+        snapshot.gpus, gpu_pods=gpu_pods, exclusive_gpu_pods=exclusive_gpu_pods
+    )
     return replace(snapshot, requested=requested, gpus=gpus)

@@ -109,7 +109,7 @@ def rows_of(candidates: Candidates) -> list[Row]:
         candidates.nominated.tolist(),
         [gpu_kinds[code] for code in candidates.gpu_codes.tolist()],
         candidates.gpu_pods.tolist(),
-        candidates.exclusive.tolist(),
+        candidates.exclusive_gpu_pods.tolist(),
     )
     return list(zip(*columns, strict=True))
 

@@ -122,7 +122,9 @@ def _own_columns(verb_call: VerbCall) -> list[int]:
     """Return the columns in which the asking pod itself makes a difference."""
     pod_request, column_of = verb_call.pod_request, verb_call.snapshot.nodes.column_of
     names = [pod_request.nominated_node] if pod_request.nominated_node else []
-    share = verb_call.snapshot.shares.get(pod_request.uid) if pod_request.uid else None
+    share = (
+        verb_call.snapshot.bound_pods.get(pod_request.uid) if pod_request.uid else None
+    )
     if share is not None:
         names.append(share.node_name)
     return [column_of[name] for name in names if name in column_of]

@@ -101,7 +101,7 @@ def without_pod(snapshot: Snapshot, namespace: str, name: str) -> Snapshot | Non
     who = namespace, name
     bound = [
         share
-        for share in snapshot.shares.values()
+        for share in snapshot.bound_pods.values()
         if (share.namespace, share.name) == who
     ]
     pending = tuple(pod for pod in snapshot.pending if (pod.namespace, pod.name) != who)

@@ -15,7 +15,7 @@ from cluster.ledger.writer import NotSyncedError, SnapshotSource
 from injector.fallback.matching import Kind, kind_of, likeness
 from injector.fallback.simulation import Claim
 from injector.steps import PodFacts
-from scoring.protocols import Arrival
+from scoring.protocols import RecentPod
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
 
@@ -64,14 +64,14 @@ class _Hold:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", (self.owner_uid, *kind_of(self.claim)))
 
-    def is_of(self, arrival: Arrival) -> bool:
+    def is_of(self, arrival: RecentPod) -> bool:
         """Say whether the pod that arrived can be the one that was promised to."""
         asked = {name for name, _ in arrival.request}
         return self.owner_uid == arrival.owner_uid and asked.issuperset(
             name for name, _ in self.claim.request
         )
 
-    def likeness(self, arrival: Arrival) -> tuple[bool, bool, int]:
+    def likeness(self, arrival: RecentPod) -> tuple[bool, bool, int]:
         """Return how like the pod that arrived is to the one that was promised to."""
         return likeness(arrival, self.claim)
 
@@ -243,7 +243,7 @@ class Holds:
     def _refresh(self, snapshot: Snapshot | None) -> None:
         """End the holds whose time is up or whose pod has arrived."""
         arrived = []
-        for arrival in reversed(snapshot.arrivals if snapshot else ()):
+        for arrival in reversed(snapshot.recent_pods if snapshot else ()):
             if arrival.sequence <= self._last_sequence:
                 break
             arrived.append(arrival)
@@ -254,7 +254,7 @@ class Holds:
         now = self._monotonic()
         self._holds = [hold for hold in self._holds if hold.ends > now]
 
-    def _end_arrived(self, arrived: Sequence[Arrival]) -> None:
+    def _end_arrived(self, arrived: Sequence[RecentPod]) -> None:
         """End a hold of each pod that arrived: of those most like it, the oldest."""
         waiting: dict[_PodKey, _Lines] = defaultdict(lambda: defaultdict(deque))
         for hold in self._holds:

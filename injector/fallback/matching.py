@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final, TypeAlias
 
 from injector.fallback.simulation import Claim
-from scoring.protocols import Arrival, Constraints, SelectorTerm
+from scoring.protocols import Constraints, RecentPod, SelectorTerm
 
 # Pairs of terms. Of more, only terms that are all the same are told to be kept: a pod
 # may have thousands, and other reviews wait.
@@ -25,7 +25,7 @@ def kind_of(claim: Claim) -> Kind:
     return claim.request, selector, constraints.affinity_terms
 
 
-def likeness(arrival: Arrival, claim: Claim) -> tuple[bool, bool, int]:
+def likeness(arrival: RecentPod, claim: Claim) -> tuple[bool, bool, int]:
     """Return how well a pod matches a claim; the greater, the better.
 
     Returns

@@ -72,7 +72,7 @@ def managed_resources(
     and the fallback chains lead to.
     """
     named = {name for name in scope.gpu_resources if not name.endswith("*")}
-    held = (name for share in snapshot.shares.values() for name, _ in share.request)
+    held = (name for share in snapshot.bound_pods.values() for name, _ in share.request)
     candidates = {*snapshot.resources, *held}
     return sorted(
         named | set(chained) | {name for name in candidates if scope.is_managed(name)}

@@ -49,7 +49,7 @@ def test_a_list_of_many_pages_is_read_to_its_end(
         snapshot = cluster.cell.current()
 
     assert free_gpus(snapshot, "a") == 1
-    assert len(snapshot.shares) == 7
+    assert len(snapshot.bound_pods) == 7
 
 
 def test_pods_come_and_go(api: FakeApiServer, cluster: WatchedCluster) -> None:

@@ -261,9 +261,9 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
             }
             for name, column in snapshot.nodes.column_of.items()
         },
-        "shares": dict(snapshot.shares),
+        "shares": dict(snapshot.bound_pods),
         "pending": {pod.uid: pod for pod in snapshot.pending},
-        "arrivals": [arrival.name for arrival in snapshot.arrivals],
+        "arrivals": [arrival.name for arrival in snapshot.recent_pods],
         "device_class_resources": snapshot.device_class_resources,
     }
 

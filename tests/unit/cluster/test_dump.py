@@ -85,7 +85,7 @@ def plain(snapshot: Snapshot) -> dict[str, Any]:
             for key, column in snapshot.labels.items()
         },
         "facts": snapshot.facts,
-        "shares": dict(snapshot.shares),
+        "shares": dict(snapshot.bound_pods),
         "pending": snapshot.pending,
         "classes": snapshot.device_class_resources,
     }

@@ -131,7 +131,7 @@ def test_nobody_can_write_to_what_a_snapshot_holds() -> None:
     ]
 
     assert not any(array.flags.writeable for array in arrays)
-    for mapping in (snapshot.labels, snapshot.shares):
+    for mapping in (snapshot.labels, snapshot.bound_pods):
         assert not hasattr(mapping, "__setitem__")
 
 

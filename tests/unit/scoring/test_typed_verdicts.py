@@ -252,7 +252,7 @@ def test_the_nominated_node_is_not_exempt_from_company() -> None:
 
 
 def gpu_pods_of(snapshot: Snapshot) -> tuple[list[int], list[int]]:
-    return snapshot.gpus.gpu_pods.tolist(), snapshot.gpus.exclusive.tolist()
+    return snapshot.gpus.gpu_pods.tolist(), snapshot.gpus.exclusive_gpu_pods.tolist()
 
 
 def test_tenants_come_and_go() -> None:

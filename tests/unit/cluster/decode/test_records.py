@@ -11,9 +11,7 @@ from cluster.decode.objects import (
     DeviceClass,
     Node,
     Pod,
-    owner_uid,
     parse_time,
-    pod_key,
 )
 from cluster.decode.records import RecordBuilder, constraints_of, shared
 from scoring.faults import Fault
@@ -383,7 +381,7 @@ def test_other_texts_are_no_times(text: str) -> None:
     ],
 )
 def test_what_tells_a_pod_from_others(metadata: Tree, key: str) -> None:
-    assert pod_key(msgspec.convert({"metadata": metadata}, Pod)) == key
+    assert msgspec.convert({"metadata": metadata}, Pod).key == key
 
 
 def test_the_owner_is_the_controller() -> None:
@@ -391,7 +389,7 @@ def test_the_owner_is_the_controller() -> None:
     pod = msgspec.convert(make_pod(metadata={"ownerReferences": owners}), Pod)
     other = msgspec.convert(make_pod(metadata={"ownerReferences": owners[:1]}), Pod)
 
-    assert (owner_uid(pod), owner_uid(other)) == ("b", "")
+    assert (pod.owner_uid, other.owner_uid) == ("b", "")
 
 
 def test_a_pending_pod_keeps_which_nodes_it_may_go_to() -> None:

@@ -14,7 +14,7 @@ from cluster.ledger.changes import (
     PodsListed,
 )
 from cluster.ledger.ledger import Ledger
-from cluster.ledger.pods import MAX_ARRIVALS, ShareMap
+from cluster.ledger.pods import MAX_RECENT_PODS, BoundPodMap
 from scoring.snapshot import Snapshot
 from tests.builders import (
     GPU,
@@ -93,7 +93,7 @@ def test_an_earlier_snapshot_does_not_change() -> None:
     after = ledger.build()
 
     assert (free(before), free(after)) == ({"node-1": 8}, {"node-1": 1})
-    assert (len(before.shares), len(after.shares)) == (0, 1)
+    assert (len(before.bound_pods), len(after.bound_pods)) == (0, 1)
 
 
 def test_a_pod_counts_once_however_often_it_is_seen() -> None:
@@ -153,7 +153,7 @@ def test_a_pod_counts_until_its_phase_is_terminal() -> None:
     after = ledger.build()
 
     assert (before, free(after)) == ({"node-1": 6}, {"node-1": 8})
-    assert dict(after.shares) == {}
+    assert dict(after.bound_pods) == {}
 
 
 def test_a_deletion_timestamp_frees_nothing_until_the_pod_is_gone() -> None:
@@ -335,7 +335,7 @@ def test_arrivals_are_numbered_and_begin_after_the_first_list() -> None:
     ledger.apply(pod_seen(name="plain", cpu="1"))
     ledger.apply(pod_seen(name="done", gpus=1, phase="Failed"))
     ledger.apply(pods_listed(make_pod(name="missed", gpus=1, node_name="node-1")))
-    arrivals = ledger.build().arrivals
+    arrivals = ledger.build().recent_pods
 
     assert [(item.sequence, item.name) for item in arrivals] == [
         (1, "new"),
@@ -353,12 +353,12 @@ def test_arrivals_are_numbered_and_begin_after_the_first_list() -> None:
 def test_only_the_latest_arrivals_are_kept() -> None:
     ledger = make_ledger()
 
-    for number in range(MAX_ARRIVALS + 3):
+    for number in range(MAX_RECENT_PODS + 3):
         ledger.apply(pod_seen(name=str(number), gpus=1))
-    arrivals = ledger.build().arrivals
+    arrivals = ledger.build().recent_pods
 
-    assert len(arrivals) == MAX_ARRIVALS
-    assert (arrivals[0].sequence, arrivals[-1].sequence) == (4, MAX_ARRIVALS + 3)
+    assert len(arrivals) == MAX_RECENT_PODS
+    assert (arrivals[0].sequence, arrivals[-1].sequence) == (4, MAX_RECENT_PODS + 3)
 
 
 def test_shares_are_those_of_bound_pods_with_a_managed_resource() -> None:
@@ -371,9 +371,9 @@ def test_shares_are_those_of_bound_pods_with_a_managed_resource() -> None:
         ],
     ).build()
 
-    assert list(snapshot.shares) == ["bound"]
-    assert snapshot.shares["bound"].node_name == "node-1"
-    assert dict(snapshot.shares["bound"].request)[GPU] == 3
+    assert list(snapshot.bound_pods) == ["bound"]
+    assert snapshot.bound_pods["bound"].node_name == "node-1"
+    assert dict(snapshot.bound_pods["bound"].request)[GPU] == 3
 
 
 def test_shares_are_right_while_their_base_is_made_anew(
@@ -394,14 +394,16 @@ def test_shares_are_right_while_their_base_is_made_anew(
         kept.append((ledger.build(), dict(expected)))
 
     for snapshot, wanted in kept:
-        held = {uid: share.node_name for uid, share in snapshot.shares.items()}
+        held = {uid: share.node_name for uid, share in snapshot.bound_pods.items()}
         assert held == wanted
-        assert len(snapshot.shares) == len(wanted)
+        assert len(snapshot.bound_pods) == len(wanted)
 
 
 def test_a_share_that_is_gone_is_not_in_the_map() -> None:
     record = make_pod_record(make_pod(gpus=1, node_name="a"))
-    shares = ShareMap({"a": record, "b": record}, {"b": None, "c": record, "d": None})
+    shares = BoundPodMap(
+        {"a": record, "b": record}, {"b": None, "c": record, "d": None}
+    )
 
     assert list(shares) == ["a", "c"]
     assert "b" not in shares
@@ -535,7 +537,7 @@ def test_a_changed_snapshot_says_what_one_made_anew_says(
         assert free(changed, resource) == free(anew, resource)
     assert changed.schedulable.tolist() == anew.schedulable.tolist()
     assert changed.facts == anew.facts
-    assert dict(changed.shares) == dict(anew.shares)
+    assert dict(changed.bound_pods) == dict(anew.bound_pods)
 
 
 def test_what_pods_alone_ask_takes_no_room_in_a_snapshot() -> None:

@@ -275,7 +275,7 @@ def test_pods_that_ask_for_nothing_managed_do_not_depart() -> None:
 
 
 def test_only_the_latest_departures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster.ledger.pods, "MAX_DEPARTURES", 2)
+    monkeypatch.setattr(cluster.ledger.pods, "MAX_DEPARTED", 2)
     ledger = make_ledger(pods=[make_pod(uid=uid, gpus=1) for uid in ("u1", "u2", "u3")])
 
     for uid in ("u1", "u2", "u3"):

@@ -8,7 +8,7 @@ from cluster.decode.objects import (
     NodeSelectorTerm,
     PodConstraints,
 )
-from cluster.ledger.pods import PodArrival
+from cluster.ledger.pods import RecentPodRecord
 from injector.fallback.matching import likeness
 from injector.fallback.simulation import Claim
 
@@ -56,7 +56,7 @@ IN_POOL = PodConstraints(node_selector={"pool": "a"})
 def test_how_like_a_pod_is_by_where_it_may_go(
     now: PodConstraints, then: PodConstraints, found: tuple[Any, ...]
 ) -> None:
-    arrival = PodArrival(1, "ml", "train-1", "train-", "job-1", ((MIG, 1),), now)
+    arrival = RecentPodRecord(1, "ml", "train-1", "train-", "job-1", ((MIG, 1),), now)
 
     assert likeness(arrival, Claim(((MIG, 1),), then)) == found
 
@@ -72,7 +72,7 @@ def test_how_like_a_pod_is_by_where_it_may_go(
 def test_how_like_a_pod_is_by_its_amounts(
     request_now: tuple[tuple[str, int], ...], is_same: bool
 ) -> None:
-    arrival = PodArrival(
+    arrival = RecentPodRecord(
         1, "ml", "train-1", "train-", "job-1", request_now, NO_CONSTRAINTS
     )
 
@@ -89,7 +89,9 @@ def test_of_thousands_of_terms_only_the_same_are_told_to_be_kept() -> None:
     claim = Claim(((MIG, 1),), then)
 
     found = [
-        likeness(PodArrival(1, "ml", "t-1", "t-", "job-1", ((MIG, 1),), now), claim)
+        likeness(
+            RecentPodRecord(1, "ml", "t-1", "t-", "job-1", ((MIG, 1),), now), claim
+        )
         for now in (kept, narrowed)
     ]
 
