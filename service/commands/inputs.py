@@ -10,6 +10,7 @@ from cluster.dump import list_items, read_documents
 from cluster.yaml_text import UNREADABLE, one_line
 from extender.explain.pod import TEMPLATES
 from extender.wire.filter import WireError
+from scoring.faults import Fault, FaultsError
 from scoring.snapshot import Snapshot
 from service.runtime import build_ledger, build_records
 from service.settings.process import ClusterSettings
@@ -23,8 +24,11 @@ POD_KINDS: Final = frozenset({"Pod", *TEMPLATES})
 _Value = TypeVar("_Value")
 
 
-class ManifestError(ValueError):
-    """Manifests with faults; the text has each with its file and path."""
+class ManifestError(FaultsError):
+    """Manifests with faults, each with its file and path."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__(faults, "\n".join(map(str, faults)))
 
 
 def attempt(action: Callable[[], _Value], messages: list[str]) -> _Value | None:
@@ -80,25 +84,27 @@ def read_manifests(
         With every fault of all files.
     """
     found: list[_Value] = []
-    faults: list[str] = []
+    faults: list[Fault] = []
     for path in paths:
         try:
             documents = read_documents(STDIN if str(path) == "-" else path)
         except UNREADABLE as error:
-            faults.append(f"{path}: {one_line(error)}")
+            faults.append(Fault(str(path), one_line(error)))
             continue
         items = list(list_items(documents))
         with_pods = [item for item in items if item[2] in POD_KINDS] or items
         if not with_pods:
-            faults.append(f"{path}: wanted a Pod, got no object")
+            faults.append(Fault(str(path), "wanted a Pod, got no object"))
         for where, tree, _ in with_pods:
             try:
                 found.append(read(tree))
             except WireError as error:
                 place = "" if where == "object" else f"{where}: "
-                faults += [f"{path}: {place}{fault}" for fault in error.faults]
+                faults += [
+                    Fault(str(path), f"{place}{fault}") for fault in error.faults
+                ]
     if faults:
-        raise ManifestError("\n".join(faults))
+        raise ManifestError(faults)
     return found
 
 

@@ -1,7 +1,7 @@
 """Settings: the whole configuration file, every fault at once with its path."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ import pydantic
 
 from cluster.yaml_text import UNREADABLE, one_line, parse_unique
 from injector.fallback.chains import find_chain_faults
+from scoring.faults import Fault, FaultsError, list_faults
 from scoring.gpu.models import GpuTableError
 from scoring.gpu.requirements import GpuAnnotations
 from scoring.quantity import shorten
@@ -53,7 +54,7 @@ _PATHS: Final = (
 _MAY_BE_ONE: Final = frozenset({_TRIGGER, _GPU_TYPE})
 
 
-def find_name_clashes(tree: Any, defaults: Any) -> Iterator[str]:
+def find_name_clashes(tree: Any, defaults: Any) -> Iterator[Fault]:
     """Yield a fault for each annotation that has the name of another one.
 
     Parameters
@@ -72,9 +73,8 @@ def find_name_clashes(tree: Any, defaults: Any) -> Iterator[str]:
             continue
         other = first.setdefault(name, path)
         if other != path and {path, other} != _MAY_BE_ONE:
-            yield (
-                f"{path}: wanted a name of its own, got {name!r}, which is also {other}"
-            )
+            message = f"wanted a name of its own, got {name!r}, which is also {other}"
+            yield Fault(path, message)
 
 
 def _value(tree: Any, path: str) -> Any:
@@ -87,19 +87,11 @@ def _value(tree: Any, path: str) -> Any:
 _UNREADABLE = (*UNREADABLE, TypeError)  # for dates as keys
 
 
-class SettingsError(ValueError):
-    """A configuration file with faults.
+class SettingsError(FaultsError):
+    """A configuration file with faults."""
 
-    Attributes
-    ----------
-    faults : tuple of str
-        Each with its path and the value received.
-    """
-
-    def __init__(self, path: Path, faults: list[str]) -> None:
-        lines = "".join(f"\n  {fault}" for fault in faults)
-        super().__init__(f"{path.name}: {len(faults)} fault(s){lines}")
-        self.faults = tuple(faults)
+    def __init__(self, path: Path, faults: Sequence[Fault]) -> None:
+        super().__init__(faults, list_faults(path.name, faults))
 
 
 class Settings(SettingsModel):
@@ -150,25 +142,24 @@ def read_settings(path: Path) -> Settings:
         tree = parse_unique(path.read_bytes())
         text = json.dumps({} if tree is None else tree, default=str)
     except _UNREADABLE as error:
-        raise SettingsError(path, [one_line(error)]) from error
+        raise SettingsError(path, [Fault("", one_line(error))]) from error
     try:
         settings = Settings.model_validate_json(text)
     except pydantic.ValidationError as error:
         faults = [_describe(item) for item in error.errors(include_url=False)]
         chains, scope = _chains_of(tree), _scope_of(tree)
-        faults += [str(fault) for fault in find_chain_faults(chains, scope=scope)]
+        faults += find_chain_faults(chains, scope=scope)
         faults += find_name_clashes(tree, _defaults())
         raise SettingsError(path, faults) from error
-    chain_faults = find_chain_faults(settings.fallback.chains, scope=settings.scope())
-    found = [str(fault) for fault in chain_faults]
+    found = find_chain_faults(settings.fallback.chains, scope=settings.scope())
     found += find_name_clashes(tree, _defaults())
     if settings.webhook.self_signed.enabled and settings.cluster.source == "file":
         wanted = "wanted source 'kubernetes' beside it, got 'file'"
-        found.append(f"webhook.selfSigned: {wanted}")
+        found.append(Fault("webhook.selfSigned", wanted))
     try:
         settings.gpu_types.rules()
     except GpuTableError as error:
-        found += [f"gpuTypes: {fault}" for fault in error.faults]
+        found += [Fault("gpuTypes", str(fault)) for fault in error.faults]
     if found:
         raise SettingsError(path, found)
     return settings
@@ -202,9 +193,9 @@ def _scope_of(tree: Any) -> ResourceScope | None:
         return None
 
 
-def _describe(item: Mapping[str, Any]) -> str:
+def _describe(item: Mapping[str, Any]) -> Fault:
     """Return one fault as path, what was wanted, and the value received."""
     where = ".".join(str(step) for step in item["loc"]) or "file"
     message = str(item["msg"]).removeprefix("Value error, ")
     got = "" if item["type"] == "value_error" else f", got {shorten(item['input'])}"
-    return f"{where}: {message}{got}"
+    return Fault(where, f"{message}{got}")

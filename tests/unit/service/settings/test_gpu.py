@@ -16,7 +16,7 @@ def faults_of(folder: Path, text: str) -> list[str]:
     file.write_text(FILE_SOURCE + text)
     with pytest.raises(SettingsError) as caught:
         read_settings(file)
-    return list(caught.value.faults)
+    return [str(fault) for fault in caught.value.faults]
 
 
 def test_models_and_names_are_added(tmp_path: Path) -> None:

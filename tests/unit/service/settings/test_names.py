@@ -12,7 +12,7 @@ def faults_of(folder: Path, text: str) -> list[str]:
     path.write_text(text)
     with pytest.raises(SettingsError) as caught:
         read_settings(path)
-    return list(caught.value.faults)
+    return [str(fault) for fault in caught.value.faults]
 
 
 def test_all_illegal_names_are_told_at_once(tmp_path: Path) -> None:

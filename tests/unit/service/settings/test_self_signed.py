@@ -40,7 +40,7 @@ def test_all_faults_of_names_and_addresses_are_named_at_once(file: Path) -> None
 
     object_name = f"wanted the name of an object, got '{WRONG}'"
     assert [
-        fault.removeprefix("webhook.selfSigned.") for fault in caught.value.faults
+        str(fault).removeprefix("webhook.selfSigned.") for fault in caught.value.faults
     ] == [
         f"secretName: {object_name}",
         f"registrationName: {object_name}",
@@ -88,4 +88,4 @@ def test_what_contradicts_itself_is_a_fault(
         read_settings(file)
 
     assert len(caught.value.faults) == 1
-    assert fault in caught.value.faults[0]
+    assert fault in str(caught.value.faults[0])

@@ -25,7 +25,7 @@ def faults_of(file: Path, text: str) -> list[str]:
     file.write_text(text)
     with pytest.raises(SettingsError) as caught:
         read_settings(file)
-    return list(caught.value.faults)
+    return [str(fault) for fault in caught.value.faults]
 
 
 # --- sound files -------------------------------------------------------------
@@ -383,7 +383,7 @@ def test_resources_that_nobody_counts_are_named_beside_other_faults(
     with pytest.raises(SettingsError) as caught:
         read_settings(file)
 
-    assert [fault.partition(": ")[0] for fault in caught.value.faults] == faults
+    assert [str(fault).partition(": ")[0] for fault in caught.value.faults] == faults
 
 
 def test_faulty_chains_are_named_beside_other_faults(tmp_path: Path) -> None:
@@ -396,8 +396,8 @@ def test_faulty_chains_are_named_beside_other_faults(tmp_path: Path) -> None:
         read_settings(path)
 
     assert len(caught.value.faults) == 2
-    assert caught.value.faults[0].startswith("server.port: ")
-    assert caught.value.faults[1].startswith("fallback.chains[0][1]: ")
+    assert str(caught.value.faults[0]).startswith("server.port: ")
+    assert str(caught.value.faults[1]).startswith("fallback.chains[0][1]: ")
 
 
 @pytest.mark.parametrize(
@@ -417,4 +417,4 @@ def test_names_that_could_match_nothing_or_all_are_faults(
     with pytest.raises(SettingsError) as caught:
         read_settings(config)
 
-    assert [fault.partition(":")[0] for fault in caught.value.faults] == [path]
+    assert [str(fault).partition(":")[0] for fault in caught.value.faults] == [path]
