@@ -12,7 +12,8 @@ import pytest
 
 from bench.clusters import build_snapshot, call_body, node_names
 from cluster.ledger.writer import SnapshotCell
-from service.http.app import Collaborators, create_app
+from extender.tracking.last_answers import LastAnswers
+from service.http.app import create_app
 from service.http.health import Health
 from service.metrics import Metrics
 from service.runtime import build_verb_options
@@ -38,7 +39,12 @@ def make_app(count: int) -> Callable[..., Any]:
     webhook = Webhook(cell, SETTINGS, metrics, Path())
     health = Health(cell, dict, SETTINGS.cluster.stale_after_seconds)
     return create_app(
-        Collaborators(cell, lambda: options, webhook.resource, metrics, health)
+        cell,
+        lambda: options,
+        webhook.resource,
+        metrics,
+        health,
+        answered=LastAnswers(),
     )
 
 

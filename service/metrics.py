@@ -6,7 +6,6 @@ Labels have few, known values; their children are made once and kept.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import falcon
 import numpy as np
 import prometheus_client
 from prometheus_client.metrics_core import Metric
@@ -32,7 +31,7 @@ FACES: Final = ("extender", "webhook", "cluster")
 OUTCOMES: Final = ("ok", "bad_request", "unavailable", "late", "error")
 
 
-def outcome_of(status: str) -> str:
+def outcome_of_status(status: str) -> str:
     """Return the outcome label of an HTTP status line such as ``"400 Bad Request"``."""
     if status.startswith("503"):
         return "unavailable"
@@ -41,18 +40,18 @@ def outcome_of(status: str) -> str:
     return {"2": "ok", "4": "bad_request"}.get(status[:1], "error")
 
 
-class _Settling(Collector):
-    """Settles what is counted later, and has nothing of its own."""
+class _FlushCollector(Collector):
+    """Flushes deferred counts whenever metrics are read; has none of its own."""
 
     def __init__(self, later: DeferredMetrics) -> None:
         self._later = later
 
     def describe(self) -> Iterable[Metric]:
-        """Return no metric; without this, to register would settle."""
+        """Return no metric; without this, registering would flush."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Settle."""
+        """Flush."""
         self._later.flush()
         return ()
 
@@ -68,7 +67,7 @@ class Metrics:
         self.registry = prometheus_client.CollectorRegistry()
         self.later = DeferredMetrics(lambda count, *values: count(*values))
         # Collected first: what is read after it is up to date.
-        self.registry.register(_Settling(self.later))
+        self.registry.register(_FlushCollector(self.later))
         duration = prometheus_client.Histogram(
             "gpu_extender_request_duration_seconds",
             "Time from a request's arrival to its answer.",
@@ -175,7 +174,7 @@ class Metrics:
 
     def _count_request(self, verb: str, status: str, seconds: float) -> None:
         self._durations[verb].observe(seconds)
-        self._requests[verb, outcome_of(status)].inc()
+        self._requests[verb, outcome_of_status(status)].inc()
 
     def request_refused(self, face: str) -> None:
         """Count a request beyond what a face works on at a time."""
@@ -245,15 +244,3 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         return prometheus_client.generate_latest(self.registry)
-
-
-class MetricsResource:
-    """``GET /metrics``: the text format of Prometheus."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with all metrics."""
-        resp.content_type = prometheus_client.CONTENT_TYPE_LATEST
-        resp.data = self._metrics.render()

@@ -26,7 +26,7 @@ from scoring.profiles import PROFILES
 from service.certificates.rotator import load_certificate, watch_files
 from service.cluster_link import ClusterLink
 from service.collectors import CacheCollector, FaceCollector
-from service.http.app import Collaborators, create_app
+from service.http.app import create_app
 from service.http.health import Health
 from service.http.listeners import Listeners, allow_connections
 from service.http.middleware import ConcurrencyLimit, build_slots
@@ -189,17 +189,15 @@ class Runtime:
         self._link = self._build_link()
         answered = LastAnswers()
         self.app = create_app(
-            Collaborators(
-                self.cell,
-                lambda: self.live.verb_options,
-                self._webhook.resource,
-                self.metrics,
-                self.health,
-                self._link,
-                deadline_seconds=deadlines,
-                is_stuck=lambda: slots["extender"].is_stuck(deadlines["extender"]),
-                answered=answered,
-            )
+            self.cell,
+            lambda: self.live.verb_options,
+            self._webhook.resource,
+            self.metrics,
+            self.health,
+            answered=answered,
+            link=self._link,
+            deadline_seconds=deadlines,
+            is_stuck=lambda: slots["extender"].is_stuck(deadlines["extender"]),
         )
         self._settler = DeferredThread((self.metrics.later.flush, answered.later.flush))
         self._reloader = Reloader(

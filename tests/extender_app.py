@@ -7,10 +7,11 @@ from typing import Any, Final
 import falcon.testing
 
 from cluster.ledger.writer import SnapshotCell
+from extender.tracking.last_answers import LastAnswers
 from injector.http import MutateResource
 from injector.resources.inject import Injector
 from injector.rules.rules import RuleBook, Rules
-from service.http.app import Collaborators, create_app
+from service.http.app import create_app
 from service.http.health import Health
 from service.metrics import Metrics
 from service.runtime import build_verb_options
@@ -42,7 +43,7 @@ class ExtenderApp:
     is_synced : bool
         Whether the cluster has been read.
     more
-        Fields of `Collaborators`. Deadlines there are none, since a test may be slow.
+        Arguments of `create_app`. There are no deadlines: a test may be slow.
     """
 
     def __init__(
@@ -71,14 +72,12 @@ class ExtenderApp:
         injector = Injector(RuleBook(Rules()).current, INJECTOR_OPTIONS)
         self.client = falcon.testing.TestClient(
             create_app(
-                Collaborators(
-                    self.cell,
-                    lambda: options,
-                    MutateResource(injector, None, self.metrics),
-                    self.metrics,
-                    self.health,
-                    **more,
-                )
+                self.cell,
+                lambda: options,
+                MutateResource(injector, None, self.metrics),
+                self.metrics,
+                self.health,
+                **{"answered": LastAnswers(), **more},
             )
         )
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import falcon
 
@@ -26,7 +26,6 @@ from extender.wire.filter import WireError
 from injector.http import MutateResource, is_under_review, reject_malformed
 from injector.review import ReviewError
 from service.cluster_link import ClusterLink
-from service.http.cluster import ClusterResource
 from service.http.health import (
     Health,
     HealthResource,
@@ -42,7 +41,8 @@ from service.http.middleware import (
     PRIORITIZE_PATH,
     RequestMiddleware,
 )
-from service.metrics import Metrics, MetricsResource
+from service.http.pages import ClusterResource, MetricsResource
+from service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -77,48 +77,37 @@ class LastHandler:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Collaborators:
-    """What the routes are built over.
-
-    Attributes
-    ----------
-    cell : SnapshotCell
-    options : callable
-        Returns what the settings say of the verbs at this moment.
-    webhook : MutateResource
-    metrics : Metrics
-    health : Health
-    link : ClusterLink or None
-        None for a cluster from files.
-    deadline_seconds : mapping
-        face -> age of a request at which the work on it stops
-    is_stuck : callable
-        Whether every call that the extender may work on has passed its deadline.
-    answered : LastAnswers
-    """
-
-    cell: SnapshotCell
-    options: Callable[[], VerbOptions]
-    webhook: MutateResource
-    metrics: Metrics
-    health: Health
-    link: ClusterLink | None = None
-    deadline_seconds: Mapping[str, float] = field(default_factory=dict)
-    is_stuck: Callable[[], bool] = lambda: False
-    answered: LastAnswers = field(default_factory=LastAnswers)
-
-
-def create_app(
-    parts: Collaborators,
+def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
+    cell: SnapshotCell,
+    options: Callable[[], VerbOptions],
+    webhook: MutateResource,
+    metrics: Metrics,
+    health: Health,
+    *,
+    answered: LastAnswers,
+    link: ClusterLink | None = None,
+    deadline_seconds: Mapping[str, float] = MappingProxyType({}),
+    is_stuck: Callable[[], bool] = lambda: False,
 ) -> falcon.App[falcon.Request, falcon.Response]:
-    """Return the WSGI application."""
-    cell, options, metrics = parts.cell, parts.options, parts.metrics
-    webhook, health, link = parts.webhook, parts.health, parts.link
+    """Return the WSGI application.
+
+    Parameters
+    ----------
+    cell
+    options
+        Returns what the settings say of the verbs at this moment.
+    webhook, metrics, health, answered
+    link
+        None for a cluster from files.
+    deadline_seconds
+        face -> age of a request at which the work on it stops; none if it has none
+    is_stuck
+        Whether every call that the extender may work on has passed its deadline.
+    """
     app = falcon.App()
-    app.add_middleware(RequestMiddleware(metrics, health, parts.deadline_seconds))
+    app.add_middleware(RequestMiddleware(metrics, health, deadline_seconds))
     app.add_error_handler(Exception, LastHandler(webhook))
-    app.add_error_handler(WireError, MalformedHandler(parts.answered))
+    app.add_error_handler(WireError, MalformedHandler(answered))
     app.add_error_handler(ReviewError, reject_malformed)
     app.add_error_handler(NotSyncedError, reject_unsynced)
     verbs = VerbParts(
@@ -127,7 +116,7 @@ def create_app(
         metrics,
         FilterMemo(cell),
         CountMismatches((lambda _reason: None) if link is None else link.relist),
-        parts.answered,
+        answered,
         snapshot_wait=None if link is None else link.snapshot_wait,
         listener=None if link is None else link.waker,
         # The same question about a cluster from files has the same answer.
@@ -145,7 +134,7 @@ def create_app(
         "/readyz/extender", ReadinessResource(health.extender_not_ready_reasons)
     )
     liveness = Liveness(
-        cell, lambda: filter_ourselves(cell.current(), options()), parts.is_stuck
+        cell, lambda: filter_ourselves(cell.current(), options()), is_stuck
     )
     app.add_route("/livez/extender", ReadinessResource(liveness.not_ready_reasons))
     app.add_route("/metrics", MetricsResource(metrics))
@@ -153,7 +142,7 @@ def create_app(
     explain = ExplainResource(
         cell,
         options,
-        parts.answered,
+        answered,
         verbs.assumed_pods.under_way,
         health.age_seconds,
     )

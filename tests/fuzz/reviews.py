@@ -14,8 +14,9 @@ from typing import Any, Final
 from cluster.dump import load_dump
 from cluster.ledger.ledger import Ledger
 from cluster.ledger.writer import SnapshotCell
+from extender.tracking.last_answers import LastAnswers
 from injector.rules.file import load_rules
-from service.http.app import Collaborators, create_app
+from service.http.app import create_app
 from service.http.health import Health
 from service.metrics import Metrics
 from service.runtime import build_verb_options
@@ -133,9 +134,12 @@ class ReviewCampaign:
         options = build_verb_options(settings)
         health = Health(self._cell, lambda: {"file": 0.0}, 180.0)
         app = create_app(
-            Collaborators(
-                self._cell, lambda: options, webhook.resource, metrics, health
-            )
+            self._cell,
+            lambda: options,
+            webhook.resource,
+            metrics,
+            health,
+            answered=LastAnswers(),
         )
         rules = load_rules(CONFIGS / "injection-rules.json", RULE_CONTEXT)
         maps = (rules.default, *rules.by_namespace.values())
@@ -178,7 +182,7 @@ class ReviewCampaign:
     def _ask(self, app: Any, terms: ReviewTerms, body: bytes) -> dict[str, Any] | None:
         """Send one review; note what is wrong with its answer."""
         answer = call_application(app, MUTATE, body)
-        self.tally.outcomes[outcome_of(answer)] += 1
+        self.tally.outcomes[outcome_of_answer(answer)] += 1
         try:
             return check_review(body, answer, terms)
         except (ContractError, ValueError, LookupError, TypeError) as error:
@@ -209,7 +213,7 @@ def mutate_pod(pod: dict[str, Any], chance: random.Random) -> None:
             resources[each] = {**(resources.get(each) or amounts), resource: amount}
 
 
-def outcome_of(answer: Answer) -> str:
+def outcome_of_answer(answer: Answer) -> str:
     """Return what became of a review."""
     if answer.status != 200:
         return str(answer.status)

@@ -12,7 +12,8 @@ from scoring.snapshot import read_only
 from service.collectors import CacheCollector, WatchMetrics
 from service.http.health import Health
 from service.http.middleware import FACE_OF_PATH, FILTER_PATH, RequestMiddleware
-from service.metrics import Metrics, MetricsResource, outcome_of
+from service.http.pages import MetricsResource
+from service.metrics import Metrics, outcome_of_status
 from tests.builders import make_node, make_snapshot
 
 
@@ -33,7 +34,7 @@ def value_of(metrics: Metrics, name: str, **labels: str) -> float | None:
     ],
 )
 def test_a_status_has_an_outcome(status: str, outcome: str) -> None:
-    assert outcome_of(status) == outcome
+    assert outcome_of_status(status) == outcome
 
 
 def test_series_are_there_before_anything_happens() -> None:

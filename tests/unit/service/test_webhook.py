@@ -10,9 +10,10 @@ import falcon.testing
 import pytest
 
 from cluster.ledger.writer import SnapshotCell
+from extender.tracking.last_answers import LastAnswers
 from scoring.gpu.models import extended_table
 from scoring.gpu.node_gpus import GpuLabelRules
-from service.http.app import Collaborators, create_app
+from service.http.app import create_app
 from service.http.health import Health
 from service.http.middleware import MUTATE_PATH
 from service.http.waitress_channel import ARRIVED_KEY
@@ -39,14 +40,13 @@ def build(
     options = build_verb_options(settings)
     health = Health(cell, dict, 180.0)
     app = create_app(
-        Collaborators(
-            cell,
-            lambda: options,
-            webhook.resource,
-            metrics,
-            health,
-            deadline_seconds=deadline_seconds(settings),
-        )
+        cell,
+        lambda: options,
+        webhook.resource,
+        metrics,
+        health,
+        answered=LastAnswers(),
+        deadline_seconds=deadline_seconds(settings),
     )
     return webhook, falcon.testing.TestClient(app), cell
 

@@ -1,13 +1,15 @@
-"""``GET /cluster``: the cache as JSON."""
+"""``GET /cluster`` and ``GET /metrics``: what the process knows, and has done."""
 
 from typing import Any, Final
 
 import falcon
 import msgspec
+import prometheus_client
 
 from cluster.ledger.writer import SnapshotSource
 from extender.explain.http import refuse_unknown_parameters, unknown_node
 from scoring.snapshot import Snapshot
+from service.metrics import Metrics
 
 DEFAULT_LIMIT: Final = 500
 
@@ -83,3 +85,15 @@ def describe_node(snapshot: Snapshot, column: int) -> dict[str, Any]:
         "gpusReady": not snapshot.faulted[column],
         "resources": amounts,
     }
+
+
+class MetricsResource:
+    """``GET /metrics``: the text format of Prometheus."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer with all metrics."""
+        resp.content_type = prometheus_client.CONTENT_TYPE_LATEST
+        resp.data = self._metrics.render()

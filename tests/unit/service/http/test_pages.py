@@ -5,7 +5,7 @@ import falcon.testing
 import pytest
 
 from cluster.ledger.writer import SnapshotCell
-from service.http.cluster import ClusterResource
+from service.http.pages import ClusterResource
 from tests.builders import make_node, make_pod, make_snapshot
 
 
