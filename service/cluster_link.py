@@ -1,6 +1,7 @@
-"""`ClusterLink`: all that a process does with an API server."""
+"""`ClusterLink`: the API server of a process, what it watches there and writes."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from cluster.api.protocol import Api
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
@@ -12,6 +13,20 @@ from extender.wakeup.waker import Waker, WakerParts
 from service.collectors import WatchMetrics
 from service.metrics import Metrics
 from service.settings.policy import ExtenderSettings
+from service.settings.process import ClusterSettings
+
+
+def connect_to(settings: ClusterSettings, folder: Path) -> Api:
+    """Return the API server that the settings name; raise `ValueError` if none."""
+    # Half a second and 100 MB that a cluster from files need not pay.
+    from cluster.api.server import connect  # noqa: PLC0415 - see above
+
+    kubeconfig = None if settings.kubeconfig is None else folder / settings.kubeconfig
+    return connect(
+        kubeconfig,
+        settings.context,
+        read_timeout_seconds=settings.read_timeout_seconds,
+    )
 
 
 class ClusterLink:
@@ -68,7 +83,7 @@ class ClusterLink:
         self._watch.stop()
 
     def relist(self, reason: str) -> None:
-        """Have all pods listed anew: our counts of them do not add up."""
+        """Have all pods listed once more: our counts of them do not add up."""
         self._watch.restart_pods(reason)
 
     def ages(self) -> Mapping[str, float]:

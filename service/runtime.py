@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from cluster.api.protocol import Api
 from cluster.decode.records import FaultSignals, RecordBuilder
 from cluster.dump import load_dump
 from cluster.ledger.changes import GpuModelsChanged
@@ -24,7 +25,7 @@ from scoring.gpu.node_gpus import GpuLabelReader
 from scoring.normalization import Scale
 from scoring.profiles import PROFILES
 from service.certificates.rotator import load_certificate, watch_files
-from service.cluster_link import ClusterLink
+from service.cluster_link import ClusterLink, connect_to
 from service.collectors import CacheCollector, FaceCollector
 from service.http.app import create_app
 from service.http.health import Health
@@ -33,7 +34,6 @@ from service.http.middleware import ConcurrencyLimit, build_slots
 from service.metrics import Metrics
 from service.reload import Reloader, WatchedFiles
 from service.settings.settings import Settings, read_settings
-from service.sources import connect_to
 from service.webhook import Webhook
 
 # Sections of the settings that a reload puts to use.
@@ -181,7 +181,7 @@ class Runtime:
         self._webhook = Webhook(self.cell, settings, self.metrics, self._folder)
         self.metrics.read_holds(self._webhook.holds.count)
         self._certificate = load_certificate(
-            settings, self._folder, self.metrics.reloaded
+            settings.webhook, self._folder, self._connect, self.metrics.reloaded
         )
         slots = build_slots(settings.server, settings.webhook)
         self.metrics.registry.register(FaceCollector(slots, self._certificate))
@@ -211,13 +211,17 @@ class Runtime:
         )
         self.server = self._listeners.http
 
+    def _connect(self) -> Api:
+        """Return the API server that the settings name."""
+        return connect_to(self.live.settings.cluster, self._folder)
+
     def _build_link(self) -> ClusterLink | None:
         """Return the link to an API server, None for a cluster from files."""
         settings = self.live.settings
         if settings.cluster.source == "file":
             return None
         return ClusterLink(
-            connect_to(settings.cluster, self._folder),
+            self._connect(),
             self._writer,
             self.cell,
             lambda: self.live.verb_options,

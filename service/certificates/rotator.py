@@ -34,9 +34,7 @@ from service.certificates.store import (
 )
 from service.certificates.x509 import Leaf
 from service.reload import ReloadObserver, WatchedFiles
-from service.settings.process import SelfSignedSettings
-from service.settings.settings import Settings
-from service.sources import connect_to
+from service.settings.process import SelfSignedSettings, WebhookSettings
 
 logger = logging.getLogger(__name__)
 
@@ -285,24 +283,26 @@ def _log_write(old: Contents | None, new: Contents) -> None:
 
 
 def load_certificate(
-    settings: Settings, folder: Path, on_result: ReloadObserver
+    settings: WebhookSettings,
+    folder: Path,
+    connect: Callable[[], ApiEditor],
+    on_result: ReloadObserver,
 ) -> ServedCertificate | None:
     """Return the certificate that the settings name, None if they do not.
 
-    Raises `CertificateError` for files that cannot be served.
+    `connect` is called for one that is kept in a Secret. Raises `CertificateError` for
+    files that cannot be served.
     """
-    webhook = settings.webhook
     client_ca = None
-    if webhook.client_ca_file is not None:
-        client_ca = folder / webhook.client_ca_file
-    if webhook.self_signed.enabled:
-        api = connect_to(settings.cluster, folder)
-        return build_rotator(webhook.self_signed, api, on_result, client_ca)
-    if webhook.certificate_file is None or webhook.key_file is None:
+    if settings.client_ca_file is not None:
+        client_ca = folder / settings.client_ca_file
+    if settings.self_signed.enabled:
+        return build_rotator(settings.self_signed, connect(), on_result, client_ca)
+    if settings.certificate_file is None or settings.key_file is None:
         return None
     return Certificate(
-        folder / webhook.certificate_file,
-        folder / webhook.key_file,
+        folder / settings.certificate_file,
+        folder / settings.key_file,
         client_ca=client_ca,
     )
 

@@ -1,5 +1,6 @@
 """``gpu-extender check-config``: all faults of a configuration, then of its files."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,10 +12,23 @@ from injector.rules.file import load_rules
 from injector.warnings.gpu_types import list_unknown_types
 from scoring.gpu.node_gpus import GpuLabelReader
 from service.certificates.files import check_pair, make_context
+from service.cluster_link import connect_to
+from service.commands.inputs import EXIT_FAULTY_INPUT
 from service.runtime import build_records
 from service.settings.settings import Settings, SettingsError, read_settings
-from service.sources import connect_to
 from service.webhook import build_rule_context
+
+
+def check_config(config: Path) -> int:
+    """Print all faults of a configuration file and of the files it names."""
+    messages = find_faults(config)
+    if messages:
+        sys.stderr.write("\n".join(messages) + "\n")
+        return EXIT_FAULTY_INPUT
+    for warning in find_warnings(config):
+        sys.stderr.write(f"Warning: {warning}\n")
+    sys.stdout.write(f"{config.name}: no faults\n")
+    return 0
 
 
 def find_faults(config: Path) -> list[str]:
@@ -36,7 +50,7 @@ def find_faults(config: Path) -> list[str]:
 
 
 def find_warnings(config: Path) -> list[str]:
-    """Return what is no fault of a configuration without faults, and still looks wrong.
+    """Return warnings for a configuration without faults that still looks wrong.
 
     Parameters
     ----------

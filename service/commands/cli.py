@@ -5,20 +5,16 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from service.commands.check_config import find_faults, find_warnings
+from service.commands.check_config import check_config
 from service.commands.explain import ExplainOptions, explain_pods
 from service.commands.inject import InjectOptions, inject_pods
+from service.commands.inputs import EXIT_FAULTY_INPUT
 from service.commands.scheduler_config import (
     SchedulerOptions,
-    build_scheduler_config,
-    managed_resources,
-    render_scheduler_config,
-    timeout_for,
-    weight_for,
+    print_scheduler_config,
 )
 from service.http.middleware import (
     FILTER_PATH,
@@ -27,9 +23,8 @@ from service.http.middleware import (
     PRIORITIZE_PATH,
 )
 from service.logs import configure_logs
-from service.runtime import Runtime, build_ledger, build_records
+from service.runtime import Runtime
 from service.settings.settings import SettingsError, read_settings
-from service.sources import read_once
 
 CALLS = (
     ("filter", FILTER_PATH),
@@ -70,8 +65,6 @@ def example_calls(base: str, folder: Path) -> str:
     lines.append(f"  curl -s '{base}{EXPLAIN}'")
     return "\n".join(lines) + "\n\nCtrl-C stops it.\n"
 
-
-EXIT_FAULTY_INPUT = 2
 
 EXIT_CANNOT_SERVE = 1
 
@@ -243,48 +236,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         )
     return check_config(options.config)
-
-
-def check_config(config: Path) -> int:
-    """Print all faults of a configuration file and of the files it names."""
-    messages = find_faults(config)
-    if messages:
-        sys.stderr.write("\n".join(messages) + "\n")
-        return EXIT_FAULTY_INPUT
-    for warning in find_warnings(config):
-        sys.stderr.write(f"Warning: {warning}\n")
-    sys.stdout.write(f"{config.name}: no faults\n")
-    return 0
-
-
-def print_scheduler_config(config: Path, options: SchedulerOptions) -> int:
-    """Print a KubeSchedulerConfiguration that fits the cluster.
-
-    Without a prefix in the options, kube-scheduler is to call where we listen.
-    """
-    try:
-        settings = read_settings(config)
-        configure_logs(settings.logging.level)
-        snapshot = read_once(
-            settings.cluster,
-            config.resolve().parent,
-            build_records(settings),
-            build_ledger(settings),
-        )
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_FAULTY_INPUT
-    chained = (name for chain in settings.fallback.chains for name in chain)
-    resources = managed_resources(snapshot, settings.scope(), chained)
-    prefix = options.url_prefix or f"{settings.server.url()}/scheduler"
-    filled = replace(
-        options,
-        url_prefix=prefix,
-        weight=weight_for(settings.scoring.max_score),
-        timeout_seconds=timeout_for(settings.extender.deadline_milliseconds),
-    )
-    sys.stdout.write(render_scheduler_config(build_scheduler_config(resources, filled)))
-    return 0
 
 
 def serve(config: Path, *, with_examples: bool) -> int:

@@ -14,6 +14,7 @@ from extender.explain.page import build_page
 from extender.explain.pod import read_subject
 from extender.explain.table import render
 from service.commands.inputs import (
+    EXIT_FAULTY_INPUT,
     attempt,
     read_cluster,
     read_manifests,
@@ -27,8 +28,6 @@ from service.settings.process import ClusterSettings
 from service.settings.settings import Settings
 
 EXIT_NO_NODE: Final = 1
-
-EXIT_FAULTY_INPUT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

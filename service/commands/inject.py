@@ -25,6 +25,7 @@ from injector.rules.rules import Outcome, Reason
 from scoring.faults import Fault
 from scoring.names import is_namespace
 from service.commands.inputs import (
+    EXIT_FAULTY_INPUT,
     attempt,
     folder_of,
     read_cluster,
@@ -95,7 +96,6 @@ def _containers(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 EXIT_REFUSED: Final = 1
 
-EXIT_FAULTY_INPUT: Final = 2
 
 DEFAULT_NAMESPACE: Final = "default"
 

@@ -1,23 +1,32 @@
 """Inputs of subcommands: manifests, settings and a cluster, each fault told once."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from cluster.dump import list_items, read_documents
+from cluster.decode.records import RecordBuilder
+from cluster.dump import list_items, load_dump, read_documents
+from cluster.ledger.ledger import Ledger
+from cluster.ledger.writer import LedgerWriter, SnapshotCell
+from cluster.watch.cluster_watch import ClusterWatch
 from cluster.yaml_text import UNREADABLE, one_line
 from extender.explain.pod import TEMPLATES
 from extender.wire.filter import WireError
 from scoring.faults import Fault, FaultsError
 from scoring.snapshot import Snapshot
+from service.cluster_link import connect_to
 from service.runtime import build_ledger, build_records
 from service.settings.process import ClusterSettings
 from service.settings.settings import Settings, read_settings
-from service.sources import read_once
+
+logger = logging.getLogger(__name__)
 
 STDIN: Final = Path("/dev/stdin")
+
+EXIT_FAULTY_INPUT: Final = 2
 
 POD_KINDS: Final = frozenset({"Pod", *TEMPLATES})
 
@@ -57,8 +66,77 @@ def folder_of(config: Path | None) -> Path:
     return Path.cwd() if config is None else config.resolve().parent
 
 
+# A large cluster takes a few seconds.
+READ_ONCE_SECONDS: Final = 20.0
+
+
+class NoClusterError(ValueError):
+    """The cluster could not be read in time."""
+
+
+class _Unobserved:
+    """A watch observer for a command that reads the cluster once."""
+
+    def __init__(self) -> None:
+        self._said: set[tuple[str, str]] = set()
+
+    def listed(self, kind: str, count: int) -> None:
+        """Take no notice."""
+
+    def events(self, kind: str, event_type: str, count: int) -> None:
+        """Take no notice."""
+
+    def decode_fault(self, kind: str) -> None:
+        """Say it on stderr, through the log."""
+        logger.warning("object not fully decoded", extra={"fields": {"kind": kind}})
+
+    def watch_restarted(self, kind: str, reason: str) -> None:
+        """Say why it takes so long, once."""
+        if (kind, reason) not in self._said:
+            self._said.add((kind, reason))
+            fields = {"kind": kind, "reason": reason}
+            logger.warning(
+                "list or watch ended, trying again", extra={"fields": fields}
+            )
+
+
+def read_once(
+    settings: ClusterSettings,
+    folder: Path,
+    builder: RecordBuilder,
+    ledger: Ledger,
+    timeout_seconds: float = READ_ONCE_SECONDS,
+) -> Snapshot:
+    """Return the cluster as it is now.
+
+    Raises
+    ------
+    ValueError
+        `DumpError` with all faults of the dumps, `NoClusterError` if the API server
+        does not answer in time, or a faulty kubeconfig.
+    """
+    if settings.source == "file":
+        for change in load_dump([folder / name for name in settings.files], builder):
+            ledger.apply(change)
+        return ledger.build()
+    cell = SnapshotCell()
+    writer = LedgerWriter(ledger, cell, lambda: None)
+    watch = ClusterWatch(
+        connect_to(settings, folder), writer.submit, builder, _Unobserved()
+    )
+    writer.start()
+    watch.start()
+    try:
+        if not cell.wait_newer(0, timeout_seconds):
+            raise NoClusterError(f"cluster: not read within {timeout_seconds:.0f} s")
+        return cell.current()
+    finally:
+        watch.stop()
+        writer.stop()
+
+
 def read_cluster(settings: Settings, config: Path | None) -> Snapshot:
-    """Return the cluster as it is now."""
+    """Return the cluster as it is now; raise as `read_once` does."""
     records, ledger = build_records(settings), build_ledger(settings)
     return read_once(settings.cluster, folder_of(config), records, ledger)
 

@@ -1,13 +1,18 @@
 """``gpu-extender scheduler-config``: a KubeSchedulerConfiguration for one cluster."""
 
+import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot
+from service.commands.inputs import EXIT_FAULTY_INPUT, read_cluster
+from service.logs import configure_logs
+from service.settings.settings import read_settings
 
 # Priority of the best node times our weight, as far as that can be: 10 times 10 by
 # kube-scheduler's contract.
@@ -43,6 +48,31 @@ class SchedulerOptions:
     kubeconfig: str | None = None
     weight: int = MAX_WEIGHT
     timeout_seconds: int = 1
+
+
+def print_scheduler_config(config: Path, options: SchedulerOptions) -> int:
+    """Print a KubeSchedulerConfiguration that fits the cluster.
+
+    Without a prefix in the options, kube-scheduler is to call where we listen.
+    """
+    try:
+        settings = read_settings(config)
+        configure_logs(settings.logging.level)
+        snapshot = read_cluster(settings, config)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAULTY_INPUT
+    chained = (name for chain in settings.fallback.chains for name in chain)
+    resources = managed_resources(snapshot, settings.scope(), chained)
+    prefix = options.url_prefix or f"{settings.server.url()}/scheduler"
+    filled = replace(
+        options,
+        url_prefix=prefix,
+        weight=weight_for(settings.scoring.max_score),
+        timeout_seconds=timeout_for(settings.extender.deadline_milliseconds),
+    )
+    sys.stdout.write(render_scheduler_config(build_scheduler_config(resources, filled)))
+    return 0
 
 
 def weight_for(max_score: int) -> int:

@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from service.commands.inputs import NoClusterError, read_once
 from service.runtime import build_ledger, build_records
 from service.settings.process import ClusterSettings
 from service.settings.settings import Settings
-from service.sources import NoClusterError, read_once
 from tests.builders import make_node, make_pod
 from tests.fakes.api_server import FakeApiServer
 from tests.service_process import ServiceProcess, run_command, wait_until
