@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import waitress.server
@@ -61,6 +61,12 @@ class LastIdleFirst(ThreadedTaskDispatcher):  # type: ignore[misc]  # untyped li
         super().__init__()
         self.queue_cv = IdleStack(self.lock)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no thread works, and nothing waits for one."""
+        with self.lock:
+            return not (self.active_count or self.queue)
+
 
 logger = logging.getLogger(__name__)
 
@@ -82,30 +88,6 @@ class ListenError(OSError):
 
     def __init__(self, host: str, port: int, reason: str) -> None:
         super().__init__(f"cannot listen on {host}:{port}: {reason}")
-
-
-class InFlight:
-    """WSGI middleware that counts the requests being worked on."""
-
-    def __init__(self, app: WsgiApp) -> None:
-        self._app = app
-        self._lock = threading.Lock()
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        """How many requests are being worked on."""
-        return self._count
-
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """Pass one request on."""
-        with self._lock:
-            self._count += 1
-        try:
-            return self._app(environ, start_response)
-        finally:
-            with self._lock:
-                self._count -= 1
 
 
 def waitress_options(settings: ServerSettings, threads: int = 8) -> dict[str, Any]:
@@ -150,12 +132,11 @@ class HttpServer:
     ) -> None:
         self._settings = settings
         self._health = health
-        self._in_flight = InFlight(StripConnectionHeader(app))
         self._map: dict[int, Any] = {}
         self.dispatcher = LastIdleFirst()
         try:
             self._server = waitress.server.create_server(
-                self._in_flight,
+                StripConnectionHeader(app),
                 map=self._map,
                 _dispatcher=self.dispatcher,
                 **waitress_options(settings, threads),
@@ -232,8 +213,8 @@ class HttpServer:
         logger.info("server stopped", extra={"fields": {"idle": is_idle}})
 
     def _is_idle(self) -> bool:
-        """Say whether no call is being received, worked on or answered."""
-        return self._in_flight.count == 0 and not any(
+        """Whether no call is being received, worked on or answered."""
+        return self.dispatcher.is_idle and not any(
             channel.requests or channel.total_outbufs_len or channel.request
             for listener in self._listeners
             for channel in list(listener.active_channels.values())

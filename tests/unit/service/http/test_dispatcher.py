@@ -64,3 +64,24 @@ def test_calls_one_after_the_other_stay_on_one_thread() -> None:
 
     assert len(names) == 1
     assert not dispatcher.threads
+
+
+def test_a_dispatcher_is_idle_once_its_threads_are() -> None:
+    dispatcher = LastIdleFirst()
+    dispatcher.set_thread_count(1)
+    wait_until(lambda: dispatcher.is_idle, "the thread waits")
+    begun, ended = threading.Event(), threading.Event()
+
+    class Slow(Task):
+        def service(self) -> None:
+            begun.set()
+            ended.wait()
+
+    dispatcher.add_task(Slow())
+    begun.wait()
+    was_idle = dispatcher.is_idle
+    ended.set()
+    wait_until(lambda: dispatcher.is_idle, "the thread waits again")
+    dispatcher.shutdown()
+
+    assert not was_idle
