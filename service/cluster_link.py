@@ -30,7 +30,7 @@ def connect_to(settings: ClusterSettings, folder: Path) -> Api:
 
 
 class ClusterLink:
-    """Watches nodes and pods, and wakes refused pods; any thread may call it.
+    """Watches nodes and pods, and wakes unschedulable pods; any thread may call it.
 
     Parameters
     ----------

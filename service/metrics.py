@@ -1,4 +1,4 @@
-"""Metric objects on a registry of their own, and who updates them.
+"""Metrics on a registry of their own, and the methods that update them.
 
 Labels have few, known values; their children are made once and kept.
 """
@@ -108,7 +108,7 @@ class Metrics:
         )
         wake_ups = prometheus_client.Counter(
             "gpu_extender_wake_ups",
-            "Refused pods that were to be woken, by what became of the patch.",
+            "Unschedulable pods that were to be woken, by what became of the patch.",
             ["outcome"],
             registry=self.registry,
         )
@@ -218,7 +218,7 @@ class Metrics:
             self._count_mismatches.inc(result.count_mismatches)
 
     def woke(self, outcome: str) -> None:
-        """Count a refused pod that was to be woken."""
+        """Count a unschedulable pod that was to be woken."""
         self._wake_ups[outcome].inc()
 
     def observe_admission(self, outcome: Outcome, reason: Reason) -> None:
@@ -234,7 +234,7 @@ class Metrics:
         self._holds.set_function(count)
 
     def reloaded(self, name: str, *, is_ok: bool) -> None:
-        """Say whether the newest contents of the watched file `name` are in use."""
+        """Set whether the newest contents of the watched file `name` are in use."""
         self._reloads.labels(name).set(1 if is_ok else 0)
 
     def ledger_failed(self) -> None:

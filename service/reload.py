@@ -47,7 +47,7 @@ def fingerprint(paths: Sequence[Path]) -> tuple[tuple[int, int, int], ...]:
 
 
 class ReloadObserver(Protocol):
-    """Told whether the newest contents of a watched file are in use."""
+    """Listener to whether the newest contents of a watched file are in use."""
 
     def __call__(self, name: str, *, is_ok: bool) -> None:
         """Take the news."""

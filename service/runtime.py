@@ -139,7 +139,7 @@ def build_verb_options(
 
 @dataclass(slots=True)
 class Live:
-    """What a reload of the configuration file swaps, each by one assignment."""
+    """Settings in use, swapped by one assignment at a reload."""
 
     settings: Settings
     verb_options: VerbOptions

@@ -53,12 +53,12 @@ class ServedCertificate(Protocol):
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What new connections shake hands with."""
+        """Context for handshakes of new connections."""
         ...
 
     @property
     def ends_seconds(self) -> float | None:
-        """When the pair in use expires; None while there is none."""
+        """End of the pair in use, in seconds since 1970; None while there is none."""
         ...
 
     def not_ready_reasons(self) -> list[str]:
@@ -70,7 +70,7 @@ class ServedCertificate(Protocol):
         ...
 
     def is_due(self) -> bool:
-        """Say whether the files are to be read again although unchanged."""
+        """Whether the files are to be read again although unchanged."""
         ...
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ def check_pair(certificate: Path, key: Path, client_ca: Path | None = None) -> N
 
 
 class Certificate:
-    """The pair in use, and how a newer one replaces it.
+    """The pair in use, until a newer one replaces it.
 
     One thread calls `load`; any may read.
 
@@ -165,12 +165,12 @@ class Certificate:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What new connections shake hands with."""
+        """Context for handshakes of new connections."""
         return self._pair.context
 
     @property
     def ends_seconds(self) -> float:
-        """When the pair in use expires, in seconds since 1970."""
+        """End of the pair in use, in seconds since 1970."""
         return self._pair.ends_seconds
 
     def not_ready_reasons(self) -> list[str]:
@@ -178,7 +178,7 @@ class Certificate:
         return self._pair.not_ready_reasons(self._clock())
 
     def is_due(self) -> bool:
-        """Say whether a pair that was refused as too early has become valid."""
+        """Whether a pair that was refused as too early has become valid."""
         return self._due_seconds is not None and self._clock() >= self._due_seconds
 
     def load(self) -> None:

@@ -1,4 +1,4 @@
-"""What is to be done next about certificates of our own, and in which order.
+"""The next step in the rotation of certificates of our own.
 
 A new CA is written to the Secret, then to the registration beside the old one, and
 read back; after a delay, in which every API server hears of it, it signs the leaf;
@@ -48,7 +48,7 @@ class RotationOptions:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What the Secret holds.
+    """Contents of the Secret.
 
     Attributes
     ----------
@@ -67,13 +67,13 @@ class Contents:
         return tuple(authority.certificate for authority in self.authorities)
 
     def is_signing(self, authority: Authority) -> bool:
-        """Say whether the leaf is of this authority."""
+        """Whether the leaf is of this authority."""
         return self.leaf is not None and self.leaf.issuer == authority.certificate
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What API servers are told to trust: one bundle for each registered webhook.
+    """Certificates that API servers trust: one bundle for each registered webhook.
 
     It is older than the contents of the Secret that it is compared with.
     """
@@ -81,11 +81,11 @@ class Published:
     bundles: tuple[tuple[bytes, ...], ...]
 
     def trusts(self, certificate: bytes) -> bool:
-        """Say whether every webhook has it."""
+        """Whether every webhook has it."""
         return all(certificate in bundle for bundle in self.bundles)
 
     def is_like(self, bundle: Iterable[bytes]) -> bool:
-        """Say whether every webhook has this bundle, in any order."""
+        """Whether every webhook has this bundle, in any order."""
         wanted = set(bundle)
         return all(set(found) == wanted for found in self.bundles)
 
@@ -108,7 +108,7 @@ Step: TypeAlias = Write | Publish
 
 
 def may_serve(leaf: Leaf, published: Published | None) -> bool:
-    """Say whether whoever is told of us trusts a leaf; nobody is, unregistered."""
+    """Whether the API servers that call us trust a leaf; unregistered, none calls."""
     return published is None or published.trusts(leaf.issuer)
 
 
@@ -216,9 +216,9 @@ def _renew_leaf(
         # Not only ours: a replica with other settings would take them out again.
         names |= contents.leaf.names
     leaf = issue_leaf(signer, names, now_seconds, options.leaf_lifetime_seconds)
-    place = contents.authorities.index(signer)
-    elders = (elder.retired(now_seconds) for elder in contents.authorities[:place])
-    return Contents((*elders, *contents.authorities[place:]), leaf)
+    index = contents.authorities.index(signer)
+    elders = (elder.retired(now_seconds) for elder in contents.authorities[:index])
+    return Contents((*elders, *contents.authorities[index:]), leaf)
 
 
 def _find_signer(
@@ -247,7 +247,7 @@ def _find_signer(
 def _is_leaf_due(
     leaf: Leaf | None, signer: Authority, now_seconds: float, options: RotationOptions
 ) -> bool:
-    """Say whether it is time for a new leaf."""
+    """Whether it is time for a new leaf."""
     return (
         leaf is None
         or leaf.issuer != signer.certificate

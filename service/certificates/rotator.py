@@ -45,7 +45,7 @@ STOP_SECONDS: Final = 2.0
 
 
 class Store(Protocol):
-    """Where certificates are kept; implemented by `CertificateStore`."""
+    """Storage of certificates; `CertificateStore`, or a stand-in of the tests."""
 
     def read_registration(self) -> Registration | None:
         """Return the registration, None if there is none."""
@@ -120,13 +120,13 @@ class Rotator:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What new connections shake hands with."""
+        """Context for handshakes of new connections."""
         pair = self._pair
         return self._no_pair if pair is None else pair.context
 
     @property
     def ends_seconds(self) -> float | None:
-        """When the pair in use expires; None while there is none."""
+        """End of the pair in use, in seconds since 1970; None while there is none."""
         pair = self._pair
         return None if pair is None else pair.ends_seconds
 
@@ -151,7 +151,7 @@ class Rotator:
                 self._pair = load_leaf(self._leaf, self._client_ca)
 
     def is_due(self) -> bool:
-        """Say that the file need not be read unless it changes."""
+        """Whether the file is to be read although unchanged: never."""
         return False
 
     # --- how it is kept up to date -------------------------------------------
@@ -211,7 +211,7 @@ class Rotator:
         raise ConflictError("the objects have been changed by others at each attempt")
 
     def _is_settled(self) -> bool:
-        """Read both objects and take one step; say whether there was none to take."""
+        """Read both objects and take one step; whether there was none to take."""
         begun = self._clock()
         # In this order: see `next_step`.
         registration = self._store.read_registration()
@@ -271,7 +271,7 @@ def _in_memory(data: bytes) -> Iterator[Path]:
 
 
 def _log_write(old: Contents | None, new: Contents) -> None:
-    """Say what has changed in the Secret."""
+    """Log what has changed in the Secret."""
     before = () if old is None else old.bundle
     fields = {
         "authorities": len(new.bundle),

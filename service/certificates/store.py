@@ -1,4 +1,4 @@
-"""Where certificates of our own are kept: a Secret, and the webhook's registration.
+"""Storage of our own certificates: a Secret, and the webhook's registration.
 
 Nothing is changed that somebody else has changed meanwhile: each write names the
 version that was read.

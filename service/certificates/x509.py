@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-# Whoever checks a certificate may have a clock that is behind ours.
+# A client that checks the certificate may have a clock behind ours.
 BACKDATE_SECONDS: Final = 300
 
 NAME: Final = "gpu-extender"
@@ -166,7 +166,7 @@ def split_bundle(data: bytes) -> tuple[bytes, ...]:
 
 
 def _is_issued_by(leaf: x509.Certificate, authority: bytes) -> bool:
-    """Say whether a CA's key has signed a leaf."""
+    """Whether a CA's key has signed a leaf."""
     try:
         leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
     except (ValueError, TypeError, InvalidSignature):

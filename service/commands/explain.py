@@ -32,7 +32,7 @@ EXIT_NO_NODE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """What the command line says.
+    """Options of the command line.
 
     Attributes
     ----------

@@ -104,7 +104,7 @@ _OBJECT: Final = "request.object"
 
 @dataclass(frozen=True, slots=True)
 class InjectOptions:
-    """What the command line says.
+    """Options of the command line.
 
     Attributes
     ----------

@@ -78,7 +78,7 @@ class _Unobserved:
     """A watch observer for a command that reads the cluster once."""
 
     def __init__(self) -> None:
-        self._said: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def listed(self, kind: str, count: int) -> None:
         """Take no notice."""
@@ -87,13 +87,13 @@ class _Unobserved:
         """Take no notice."""
 
     def decode_fault(self, kind: str) -> None:
-        """Say it on stderr, through the log."""
+        """Log it, on stderr."""
         logger.warning("object not fully decoded", extra={"fields": {"kind": kind}})
 
     def watch_restarted(self, kind: str, reason: str) -> None:
-        """Say why it takes so long, once."""
-        if (kind, reason) not in self._said:
-            self._said.add((kind, reason))
+        """Log why it takes so long, once."""
+        if (kind, reason) not in self._logged:
+            self._logged.add((kind, reason))
             fields = {"kind": kind, "reason": reason}
             logger.warning(
                 "list or watch ended, trying again", extra={"fields": fields}
@@ -177,9 +177,9 @@ def read_manifests(
             try:
                 found.append(read(tree))
             except WireError as error:
-                place = "" if where == "object" else f"{where}: "
+                prefix = "" if where == "object" else f"{where}: "
                 faults += [
-                    Fault(str(path), f"{place}{fault}") for fault in error.faults
+                    Fault(str(path), f"{prefix}{fault}") for fault in error.faults
                 ]
     if faults:
         raise ManifestError(faults)

@@ -29,7 +29,7 @@ HEADER: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """What the command line and the settings say.
+    """Options of the command line and the settings.
 
     Attributes
     ----------

@@ -17,7 +17,7 @@ from scoring.snapshot import Snapshot
 
 
 class Health:
-    """What the probes answer; any thread may call it.
+    """State that probes ask for; any thread may call it.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class HealthResource:
 
 
 class ReadinessResource:
-    """``GET /readyz`` and ``/readyz/extender``: 503 with the obstacles, or ok."""
+    """``GET /readyz`` and ``/readyz/extender``: 503 with the reasons, or ok."""
 
     def __init__(self, not_ready_reasons: Callable[[], list[str]]) -> None:
         self._not_ready_reasons = not_ready_reasons

@@ -99,7 +99,7 @@ class RequestMiddleware:
         _resource: object,
         _req_succeeded: bool,
     ) -> None:
-        """Count a verb's request; while draining, have the client connect anew."""
+        """Count a verb's request; while draining, close the connection."""
         verb = VERB_OF_PATH.get(req.path)
         if verb is not None:
             seconds = time.monotonic() - req.context.arrived
@@ -137,7 +137,7 @@ class Slots:
 
     @property
     def count(self) -> int:
-        """How many requests are being worked on."""
+        """Number of requests being worked on."""
         return len(self._started)
 
     def enter(self) -> int | None:
@@ -156,7 +156,7 @@ class Slots:
             del self._started[number]
 
     def is_stuck(self, seconds: float) -> bool:
-        """Say whether every slot has been taken for longer than `seconds`."""
+        """Whether every slot has been taken for longer than `seconds`."""
         latest = self._monotonic() - seconds
         with self._lock:
             return len(self._started) >= self.limit and all(

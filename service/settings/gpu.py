@@ -1,4 +1,4 @@
-"""Settings of GPU types: how nodes name them, and how pods ask for them."""
+"""Settings of GPU types: names of them on nodes, and in requests of pods."""
 
 from types import MappingProxyType
 from typing import Annotated, Literal
@@ -34,7 +34,7 @@ class GpuModelSettings(SettingsModel):
     """A GPU model that the package does not know."""
 
     memory: NonEmpty = pydantic.Field(
-        description="Nominal size of one card, such as `48Gi`."
+        description="Nominal size of one GPU, such as `48Gi`."
     )
     names: tuple[GpuName, ...] = pydantic.Field(
         default=(), description="Its names in labels, beside its own."
@@ -62,7 +62,7 @@ class GpuModelSettings(SettingsModel):
 
 
 class GpuTypeSettings(SettingsModel):
-    """How nodes name their GPU models."""
+    """Names of GPU models on nodes."""
 
     type_labels: tuple[NamePattern, ...] = pydantic.Field(
         default=DEFAULT_TYPE_LABELS,
@@ -71,7 +71,7 @@ class GpuTypeSettings(SettingsModel):
     )
     memory_labels: tuple[LabelKey, ...] = pydantic.Field(
         default=DEFAULT_MEMORY_LABELS,
-        description="Labels with the memory of one card, in MiB unless they say another"
+        description="Labels with the memory of one GPU, in MiB unless they say another"
         " unit; read for models that the table does not know.",
     )
     aliases: dict[GpuName, tuple[GpuName, ...]] = pydantic.Field(
@@ -99,7 +99,7 @@ class DemandSettings(SettingsModel):
     )
     min_gpu_memory: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/min-gpu-memory",
-        description="Memory that each card, share or slice must have, such as `40Gi`.",
+        description="Memory that each GPU, share or slice must have, such as `40Gi`.",
     )
     exclusive: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/exclusive",
@@ -107,7 +107,7 @@ class DemandSettings(SettingsModel):
     )
     linked: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/linked",
-        description="`required` or `preferred`: several cards are linked. Checked for"
+        description="`required` or `preferred`: several GPUs are linked. Checked for"
         " form, but links are not judged yet.",
     )
     rule_key: Literal["ignore", "score", "filter"] = pydantic.Field(

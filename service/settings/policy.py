@@ -1,4 +1,4 @@
-"""Settings of what the extender decides: labels, verdicts, scores."""
+"""Settings of the extender: labels, verdicts, scores."""
 
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
@@ -28,7 +28,7 @@ class LabelSettings(SettingsModel):
 
 
 class FaultSignalSettings(SettingsModel):
-    """What on a node says that its GPUs are not ready."""
+    """Labels and conditions of a node whose GPUs are not ready."""
 
     labels: dict[LabelKey, tuple[str, ...]] = pydantic.Field(
         default={
@@ -53,7 +53,7 @@ class FaultSignalSettings(SettingsModel):
 
 
 class ExtenderSettings(SettingsModel):
-    """How the verbs judge."""
+    """Judgement of the verbs."""
 
     counts: Literal["trust", "enforce"] | None = pydantic.Field(
         default=None,
@@ -132,7 +132,7 @@ class TargetSettings(SettingsModel):
 
 
 class ScoringSettings(SettingsModel):
-    """How feasible nodes are ranked."""
+    """Ranking of feasible nodes."""
 
     profile: Literal["classic"] = pydantic.Field(
         default="classic", description="A tested way to combine the terms."

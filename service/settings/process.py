@@ -1,4 +1,4 @@
-"""Settings of the process: listeners, where the cluster is read from, logs."""
+"""Settings of the process: listeners, source of the cluster, logs."""
 
 import ipaddress
 from typing import Annotated, Literal
@@ -33,11 +33,11 @@ class SettingsModel(pydantic.BaseModel):
 
 
 class ServerSettings(SettingsModel):
-    """Where and how the HTTP server listens."""
+    """Address and limits of the HTTP listener."""
 
     host: str = pydantic.Field(
         default="127.0.0.1",
-        description="Loopback address to listen on: whoever reaches the verbs can ask"
+        description="Loopback address to listen on: any client of the verbs can ask"
         " about the cluster.",
     )
     port: Annotated[int, pydantic.Field(ge=0, le=65_535)] = pydantic.Field(
@@ -173,7 +173,7 @@ class SelfSignedSettings(SettingsModel):
 
 
 class WebhookSettings(SettingsModel):
-    """Where and how the HTTPS listener of the webhook listens."""
+    """Address, certificate and limits of the webhook's HTTPS listener."""
 
     certificate_file: str | None = pydantic.Field(
         default=None,
@@ -190,8 +190,8 @@ class WebhookSettings(SettingsModel):
     client_ca_file: str | None = pydantic.Field(
         default=None,
         description="PEM file with the CA of the API server's client certificate; read"
-        " again when it changes. With it, whoever shows none that this CA has signed is"
-        " refused at the handshake, probes over HTTPS, too.",
+        " again when it changes. With it, a client whose certificate this CA has not"
+        " signed is refused at the handshake, probes over HTTPS, too.",
     )
     host: ListenAddress = pydantic.Field(
         default="0.0.0.0",  # noqa: S104  the API server calls the pod's address
@@ -227,7 +227,7 @@ class WebhookSettings(SettingsModel):
 
 
 class FailingNodeSettings(SettingsModel):
-    """When a node scores 0 because pods fail on it before they run."""
+    """Limits from which a node scores 0 because pods fail on it before they run."""
 
     owners: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
         default=2,
@@ -241,7 +241,7 @@ class FailingNodeSettings(SettingsModel):
 
 
 class ClusterSettings(SettingsModel):
-    """Where nodes and pods are read from."""
+    """Source of nodes and pods."""
 
     source: Literal["file", "kubernetes"] = pydantic.Field(
         default="kubernetes",
@@ -289,7 +289,7 @@ class ClusterSettings(SettingsModel):
 
 
 class LoggingSettings(SettingsModel):
-    """What is logged."""
+    """Log level."""
 
     level: Literal["debug", "info", "warning", "error"] = pydantic.Field(
         default="info", description="`debug` logs each request."

@@ -1,4 +1,4 @@
-"""Settings of what the webhook does to pods: injection and fallback."""
+"""Settings of the webhook: injection and fallback."""
 
 from typing import Literal
 
@@ -49,7 +49,7 @@ class InjectionSettings(SettingsModel):
         default=True,
         description="Whether the type and memory that a pod demands of its GPUs are"
         " written into it as required node affinity, and what keeps a pod that fell"
-        " back off cards that are too small.",
+        " back off GPUs that are too small.",
     )
     skipped_namespaces: tuple[NamespaceName, ...] = pydantic.Field(
         default=("kube-system", "kube-public", "kube-node-lease", "gpu-extender"),
@@ -66,7 +66,7 @@ class FallbackAnnotationSettings(SettingsModel):
     )
     sharing: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/sharing",
-        description="`allowed` on a pod that takes shared cards for whole ones.",
+        description="`allowed` on a pod that takes shared GPUs for whole ones.",
     )
     record: AnnotationKey = pydantic.Field(
         default="gpu-webhook.k8s.io/fallback",
@@ -79,7 +79,7 @@ class FallbackAnnotationSettings(SettingsModel):
 
 
 class FallbackSettings(SettingsModel):
-    """What a pod gets whose MIG slice is not free."""
+    """Substitutes for a MIG slice that is not free."""
 
     chains: tuple[tuple[str, ...], ...] = pydantic.Field(
         default=(),

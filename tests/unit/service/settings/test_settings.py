@@ -293,7 +293,7 @@ def test_the_faults_of_the_chains_are_all_said(file: Path) -> None:
 
 
 def test_the_schema_is_that_of_the_models() -> None:
-    """Write it anew with UPDATE_SCHEMA=1."""
+    """Written again with UPDATE_SCHEMA=1."""
     schema = Settings.model_json_schema(by_alias=True)
     text = json.dumps(schema, indent=2) + "\n"
     if os.environ.get("UPDATE_SCHEMA"):
