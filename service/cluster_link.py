@@ -34,18 +34,11 @@ class ClusterLink:
 
     Parameters
     ----------
-    api : Api
-    writer : LedgerWriter
-    cell : SnapshotCell
     options : callable
         Returns what the settings say of the verbs at this moment.
-    metrics : Metrics
-    settings : ExtenderSettings
 
     Attributes
     ----------
-    snapshot_wait : SnapshotWait
-    assumed_pods : AssumedPods
     waker : Waker or None
         None where the settings switch it off.
     """

@@ -18,7 +18,6 @@ class CacheCollector(Collector):
 
     Parameters
     ----------
-    source : SnapshotSource
     ages : callable
         Returns seconds since the last contact, by kind of object.
     counts : callable
@@ -140,7 +139,6 @@ class FaceCollector(Collector):
     ----------
     slots : mapping
         face -> its slots
-    certificate : ServedCertificate or None
     """
 
     def __init__(

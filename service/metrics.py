@@ -3,7 +3,7 @@
 Labels have few, known values; their children are made once and kept.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -43,8 +43,8 @@ def outcome_of_status(status: str) -> str:
 class _FlushCollector(Collector):
     """Flushes deferred counts whenever metrics are read; has none of its own."""
 
-    def __init__(self, later: DeferredMetrics) -> None:
-        self._later = later
+    def __init__(self, deferred: DeferredMetrics) -> None:
+        self._deferred = deferred
 
     def describe(self) -> Iterable[Metric]:
         """Return no metric; without this, registering would flush."""
@@ -52,22 +52,35 @@ class _FlushCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Flush."""
-        self._later.flush()
+        self._deferred.flush()
         return ()
 
 
 class Metrics:
     """All metrics of one process; any thread may call it.
 
-    What each call of a verb adds is counted a moment later, see `later`, or as soon as
-    somebody reads the registry.
+    What each call of a verb adds is counted a moment later, see `deferred`, or as soon
+    as somebody reads the registry.
     """
 
     def __init__(self) -> None:
         self.registry = prometheus_client.CollectorRegistry()
-        self.later = DeferredMetrics(lambda count, *values: count(*values))
+        self.deferred = DeferredMetrics(lambda count, *values: count(*values))
         # Collected first: what is read after it is up to date.
-        self.registry.register(_FlushCollector(self.later))
+        self.registry.register(_FlushCollector(self.deferred))
+        self._build_requests()
+        self._build_verbs()
+        self._build_webhook()
+        self._build_process()
+
+    def _counter(
+        self, name: str, text: str, labels: Sequence[str] = ()
+    ) -> prometheus_client.Counter:
+        """Return a new counter."""
+        return prometheus_client.Counter(name, text, labels, registry=self.registry)
+
+    def _build_requests(self) -> None:
+        """Build what is counted of all calls."""
         duration = prometheus_client.Histogram(
             "gpu_extender_request_duration_seconds",
             "Time from a request's arrival to its answer.",
@@ -75,12 +88,18 @@ class Metrics:
             buckets=DURATION_BUCKETS,
             registry=self.registry,
         )
-        requests = prometheus_client.Counter(
-            "gpu_extender_requests",
-            "Requests answered.",
-            ["verb", "outcome"],
-            registry=self.registry,
+        requests = self._counter(
+            "gpu_extender_requests", "Requests answered.", ["verb", "outcome"]
         )
+        self._durations = {verb: duration.labels(verb) for verb in VERBS}
+        self._requests = {
+            (verb, outcome): requests.labels(verb, outcome)
+            for verb in VERBS
+            for outcome in OUTCOMES
+        }
+
+    def _build_verbs(self) -> None:
+        """Build what is counted of kube-scheduler's calls, and of wake-ups."""
         candidates = prometheus_client.Histogram(
             "gpu_extender_scheduler_candidates",
             "Nodes that a call asked about (in), and that passed, were scored or stayed"
@@ -89,74 +108,25 @@ class Metrics:
             buckets=CANDIDATE_BUCKETS,
             registry=self.registry,
         )
-        rejections = prometheus_client.Counter(
+        rejections = self._counter(
             "gpu_extender_scheduler_rejections",
             "Nodes refused by a filter call.",
             ["reason"],
-            registry=self.registry,
         )
-        self._count_mismatches = prometheus_client.Counter(
+        self._count_mismatches = self._counter(
             "gpu_extender_scheduler_count_disagreements",
             "Nodes passed on kube-scheduler's count where our own is lower.",
-            registry=self.registry,
         )
-        self._claimed = prometheus_client.Counter(
+        self._claimed = self._counter(
             "gpu_extender_scheduler_device_class_passes",
             "Nodes passed whose resource only a DeviceClass carries: nothing is known"
             " of their amounts, and their score is neutral.",
-            registry=self.registry,
         )
-        wake_ups = prometheus_client.Counter(
+        wake_ups = self._counter(
             "gpu_extender_wake_ups",
             "Unschedulable pods that were to be woken, by what became of the patch.",
             ["outcome"],
-            registry=self.registry,
         )
-        self._admissions = prometheus_client.Counter(
-            "gpu_extender_webhook_admissions",
-            "Admission requests, by what was done and why.",
-            ["outcome", "reason"],
-            registry=self.registry,
-        )
-        self._fallbacks = prometheus_client.Counter(
-            "gpu_extender_webhook_fallbacks",
-            "Pods that the fallback step has seen, by what became of them.",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self._holds = prometheus_client.Gauge(
-            "gpu_extender_webhook_holds",
-            "Admitted pods whose chain was weighed and that are not seen yet.",
-            registry=self.registry,
-        )
-        refused = prometheus_client.Counter(
-            "gpu_extender_requests_refused",
-            "Requests answered 503 at once: the face works on as many as it may.",
-            ["face"],
-            registry=self.registry,
-        )
-        self._reloads = prometheus_client.Gauge(
-            "gpu_extender_config_reload_ok",
-            "1 if the newest contents of a watched file are in use, 0 if they are"
-            " faulty and the last good ones are.",
-            ["file"],
-            registry=self.registry,
-        )
-        self._ledger_errors = prometheus_client.Counter(
-            "gpu_extender_cache_apply_errors",
-            "Changes of the cluster that could not be applied: a fault of our own.",
-            registry=self.registry,
-        )
-        self._wake_ups = {
-            outcome: wake_ups.labels(outcome) for outcome in WAKE_OUTCOMES
-        }
-        self._refused = {face: refused.labels(face) for face in FACES}
-        self._durations = {verb: duration.labels(verb) for verb in VERBS}
-        self._requests = {
-            (verb, outcome): requests.labels(verb, outcome)
-            for verb in VERBS
-            for outcome in OUTCOMES
-        }
         self._filter_in = candidates.labels("filter", "in")
         self._filter_out = candidates.labels("filter", "out")
         self._prioritize_in = candidates.labels("prioritize", "in")
@@ -167,10 +137,51 @@ class Metrics:
             verdict: rejections.labels(reason.text)
             for verdict, reason in REASONS.items()
         }
+        self._wake_ups = {
+            outcome: wake_ups.labels(outcome) for outcome in WAKE_OUTCOMES
+        }
+
+    def _build_webhook(self) -> None:
+        """Build what is counted of reviews."""
+        self._admissions = self._counter(
+            "gpu_extender_webhook_admissions",
+            "Admission requests, by what was done and why.",
+            ["outcome", "reason"],
+        )
+        self._fallbacks = self._counter(
+            "gpu_extender_webhook_fallbacks",
+            "Pods that the fallback step has seen, by what became of them.",
+            ["outcome"],
+        )
+        self._holds = prometheus_client.Gauge(
+            "gpu_extender_webhook_holds",
+            "Admitted pods whose chain was weighed and that are not seen yet.",
+            registry=self.registry,
+        )
+
+    def _build_process(self) -> None:
+        """Build what is counted of the process itself."""
+        refused = self._counter(
+            "gpu_extender_requests_refused",
+            "Requests answered 503 at once: the face works on as many as it may.",
+            ["face"],
+        )
+        self._reloads = prometheus_client.Gauge(
+            "gpu_extender_config_reload_ok",
+            "1 if the newest contents of a watched file are in use, 0 if they are"
+            " faulty and the last good ones are.",
+            ["file"],
+            registry=self.registry,
+        )
+        self._ledger_errors = self._counter(
+            "gpu_extender_cache_apply_errors",
+            "Changes of the cluster that could not be applied: a fault of our own.",
+        )
+        self._refused = {face: refused.labels(face) for face in FACES}
 
     def request_answered(self, verb: str, status: str, seconds: float) -> None:
         """Count one request."""
-        self.later.put(self._count_request, verb, status, seconds)
+        self.deferred.put(self._count_request, verb, status, seconds)
 
     def _count_request(self, verb: str, status: str, seconds: float) -> None:
         self._durations[verb].observe(seconds)
@@ -182,7 +193,7 @@ class Metrics:
 
     def filtered(self, result: Feasibility, answered: int) -> None:
         """Count the candidates of an answered filter call."""
-        self.later.put(self._count_filtered, result, answered)
+        self.deferred.put(self._count_filtered, result, answered)
 
     def _count_filtered(self, result: Feasibility, answered: int) -> None:
         count = len(result.verdicts)
@@ -203,7 +214,7 @@ class Metrics:
 
     def prioritized(self, count: int) -> None:
         """Count the candidates of an answered prioritize call."""
-        self.later.put(self._count_prioritized, count)
+        self.deferred.put(self._count_prioritized, count)
 
     def _count_prioritized(self, count: int) -> None:
         self._prioritize_in.observe(count)

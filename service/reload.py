@@ -19,7 +19,6 @@ class WatchedFiles:
     ----------
     name : str
         For metrics and logs.
-    paths : tuple of Path
     load : callable
         Reads them and puts the result to use; raises `ValueError` or `OSError` with
         every fault, and then has changed nothing.
@@ -58,12 +57,6 @@ class Reloader:
     """Looks at files at an interval and reads those that changed.
 
     The constructor reads all of them once, and lets their errors pass.
-
-    Parameters
-    ----------
-    watched : sequence of WatchedFiles
-    interval_seconds : float
-    on_result : ReloadObserver
     """
 
     def __init__(

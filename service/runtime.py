@@ -30,7 +30,8 @@ from service.collectors import CacheCollector, FaceCollector
 from service.http.app import create_app
 from service.http.health import Health
 from service.http.listeners import Listeners, allow_connections
-from service.http.middleware import ConcurrencyLimit, build_slots
+from service.http.middleware import ConcurrencyLimit, Slots, build_slots
+from service.http.waitress_channel import WsgiApp
 from service.metrics import Metrics
 from service.reload import Reloader, WatchedFiles
 from service.settings.settings import Settings, read_settings
@@ -98,7 +99,7 @@ def freeze_memory() -> None:
 def build_records(
     settings: Settings, gpus: GpuLabelReader | None = None
 ) -> RecordBuilder:
-    """Return what turns objects into records; `gpus` reads by the settings' rules."""
+    """Return the builder of records; `gpus` reads by the settings' rules."""
     signals = settings.fault_signals
     return RecordBuilder(
         settings.scope(),
@@ -115,7 +116,7 @@ def build_records(
 def build_verb_options(
     settings: Settings, gpus: GpuLabelReader | None = None
 ) -> VerbOptions:
-    """Return what the settings say of the verbs; `gpus` as for `build_records`."""
+    """Return the settings of the verbs; `gpus` as for `build_records`."""
     scoring = settings.scoring
     weights = MappingProxyType(scoring.weights.model_dump(by_alias=True))
     default_counts = "enforce" if settings.cluster.source == "file" else "trust"
@@ -155,8 +156,6 @@ class Runtime:
     ----------
     config : Path
         The configuration file; other paths in it are relative to its folder.
-    settings : Settings
-        Its contents.
     """
 
     def __init__(self, config: Path, settings: Settings) -> None:
@@ -175,20 +174,36 @@ class Runtime:
             settings.cluster.stale_after_seconds,
             self._certificate_not_ready_reasons,
         )
-        self.metrics.registry.register(
-            CacheCollector(self.cell, self.ages, self._ledger.counts)
-        )
+        register = self.metrics.registry.register
+        register(CacheCollector(self.cell, self.ages, self._ledger.counts))
         self._webhook = Webhook(self.cell, settings, self.metrics, self._folder)
         self.metrics.read_holds(self._webhook.holds.count)
         self._certificate = load_certificate(
             settings.webhook, self._folder, self._connect, self.metrics.reloaded
         )
         slots = build_slots(settings.server, settings.webhook)
-        self.metrics.registry.register(FaceCollector(slots, self._certificate))
-        deadlines = deadline_seconds(settings)
+        register(FaceCollector(slots, self._certificate))
         self._link = self._build_link()
         answered = LastAnswers()
-        self.app = create_app(
+        self._deferred = DeferredThread(
+            (self.metrics.deferred.flush, answered.later.flush)
+        )
+        app = self._build_app(answered, slots["extender"])
+        self._reloader = Reloader(
+            self._watched_files(), settings.cluster.poll_seconds, self.metrics.reloaded
+        )
+        self._listeners = Listeners(
+            ConcurrencyLimit(app, slots, self.metrics.request_refused),
+            settings,
+            self._certificate,
+            self.health,
+        )
+        self.server = self._listeners.http
+
+    def _build_app(self, answered: LastAnswers, slots: Slots) -> WsgiApp:
+        """Return the application; `slots` are those of the extender's calls."""
+        deadlines = deadline_seconds(self.live.settings)
+        return create_app(
             self.cell,
             lambda: self.live.verb_options,
             self._webhook.resource,
@@ -197,19 +212,8 @@ class Runtime:
             answered=answered,
             link=self._link,
             deadline_seconds=deadlines,
-            is_stuck=lambda: slots["extender"].is_stuck(deadlines["extender"]),
+            is_stuck=lambda: slots.is_stuck(deadlines["extender"]),
         )
-        self._settler = DeferredThread((self.metrics.later.flush, answered.later.flush))
-        self._reloader = Reloader(
-            self._watched_files(), settings.cluster.poll_seconds, self.metrics.reloaded
-        )
-        concurrency_limit = ConcurrencyLimit(
-            self.app, slots, self.metrics.request_refused
-        )
-        self._listeners = Listeners(
-            concurrency_limit, settings, self._certificate, self.health
-        )
-        self.server = self._listeners.http
 
     def _connect(self) -> Api:
         """Return the API server that the settings name."""
@@ -292,7 +296,7 @@ class Runtime:
         """Start all threads and serve."""
         allow_connections()
         self._writer.start()
-        self._settler.start()
+        self._deferred.start()
         self._reloader.start()
         if self._link is not None:
             self._link.start()
@@ -320,4 +324,4 @@ class Runtime:
             self._certificate.stop()
         self._reloader.stop()
         self._writer.stop()
-        self._settler.stop()
+        self._deferred.stop()

@@ -31,9 +31,6 @@ class Webhook:
 
     Parameters
     ----------
-    source : SnapshotSource
-    settings : Settings
-    metrics : AdmissionObserver
     folder : Path
         Of the configuration file.
     """

@@ -21,7 +21,6 @@ class Pair:
 
     Attributes
     ----------
-    context : ssl.SSLContext
     name : str
         File name of the certificate.
     starts_seconds, ends_seconds : float
@@ -138,7 +137,6 @@ class Certificate:
 
     Parameters
     ----------
-    certificate, key : Path
     clock : callable
         Returns seconds since 1970: validity is a matter of the calendar.
     client_ca : Path, optional

@@ -129,7 +129,6 @@ def next_step(
         Secret: then whatever it holds that the Secret does not is there no more.
     now_seconds : float
         Since 1970.
-    options : RotationOptions
     """
     wanted = contents or Contents(())
     wanted = _adopt(wanted, published, now_seconds)

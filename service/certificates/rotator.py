@@ -71,8 +71,6 @@ class Rotator:
 
     Parameters
     ----------
-    store : Store
-    options : RotationOptions
     interval_seconds : float
         Between two checks.
     on_result : ReloadObserver

@@ -40,10 +40,8 @@ class Registration:
 
     Attributes
     ----------
-    published : Published
     names : tuple of str
         Of its webhooks, all of which are ours.
-    version : str
     """
 
     published: Published
@@ -99,14 +97,7 @@ class _Record(msgspec.Struct, omit_defaults=True):
 
 
 class CertificateStore:
-    """Reads and writes both objects; one thread calls it.
-
-    Parameters
-    ----------
-    api : ApiEditor
-    namespace, secret_name : str
-    registration_name : str
-    """
+    """Reads and writes both objects; one thread calls it."""
 
     def __init__(
         self, api: ApiEditor, namespace: str, secret_name: str, registration_name: str

@@ -66,7 +66,6 @@ class Leaf:
         The authority's certificate.
     names : frozenset of str
         DNS names and IP addresses.
-    made_seconds, ends_seconds : float
     """
 
     certificate: bytes
@@ -108,7 +107,6 @@ def issue_leaf(
         With its key.
     names : iterable of str
         DNS names and IP addresses, at least one.
-    now_seconds, lifetime_seconds : float
     """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = _load_key(authority.key)

@@ -41,7 +41,6 @@ class ExplainOptions:
     dumps : sequence of Path
         Where the cluster is read from; else an API server, or what the configuration
         says.
-    kubeconfig : Path or None
     config : Path or None
         Without it, all settings have their defaults.
     output : str

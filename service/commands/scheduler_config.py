@@ -33,12 +33,10 @@ class SchedulerOptions:
 
     Attributes
     ----------
-    scheduler_name : str
     url_prefix : str
         Where the verbs are served.
     kubeconfig : str or None
         Path of kube-scheduler's kubeconfig; None for a pod with a service account.
-    weight : int
     timeout_seconds : int
         When kube-scheduler gives a call up.
     """

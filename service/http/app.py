@@ -93,10 +93,8 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
 
     Parameters
     ----------
-    cell
     options
         Returns what the settings say of the verbs at this moment.
-    webhook, metrics, health, answered
     link
         None for a cluster from files.
     deadline_seconds
@@ -128,23 +126,28 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     app.add_route(PRIORITIZE_PATH, PrioritizeResource(verbs))
     app.add_route(PREEMPT_PATH, PreemptResource(cell, options, metrics))
     app.add_route(MUTATE_PATH, webhook)
+    app.add_route(
+        EXPLAIN_PATH,
+        ExplainResource(
+            cell, options, answered, verbs.assumed_pods.under_way, health.age_seconds
+        ),
+    )
+    app.add_route("/cluster", ClusterResource(cell))
+    app.add_route("/metrics", MetricsResource(metrics))
+    liveness = Liveness(
+        cell, lambda: filter_ourselves(cell.current(), options()), is_stuck
+    )
+    _add_probes(app, health, liveness)
+    return app
+
+
+def _add_probes(
+    app: falcon.App[falcon.Request, falcon.Response], health: Health, liveness: Liveness
+) -> None:
+    """Add the routes of the kubelet's probes, and of those beside kube-scheduler."""
     app.add_route("/healthz", HealthResource())
     app.add_route("/readyz", ReadinessResource(health.not_ready_reasons))
     app.add_route(
         "/readyz/extender", ReadinessResource(health.extender_not_ready_reasons)
     )
-    liveness = Liveness(
-        cell, lambda: filter_ourselves(cell.current(), options()), is_stuck
-    )
     app.add_route("/livez/extender", ReadinessResource(liveness.not_ready_reasons))
-    app.add_route("/metrics", MetricsResource(metrics))
-    app.add_route("/cluster", ClusterResource(cell))
-    explain = ExplainResource(
-        cell,
-        options,
-        answered,
-        verbs.assumed_pods.under_way,
-        health.age_seconds,
-    )
-    app.add_route(EXPLAIN_PATH, explain)
-    return app

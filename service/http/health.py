@@ -21,7 +21,6 @@ class Health:
 
     Parameters
     ----------
-    cell : SnapshotCell
     ages : callable
         Returns seconds since the last contact, by kind of object.
     stale_after_seconds : float
@@ -120,12 +119,10 @@ class Liveness:
 
     Parameters
     ----------
-    cell : SnapshotCell
     filter_once : callable
         Makes the call, and raises whatever goes wrong.
     is_stuck : callable
         Whether every slot for calls has been taken for longer than a call may last.
-    answer_seconds : float
     """
 
     def __init__(

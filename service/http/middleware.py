@@ -58,8 +58,6 @@ class RequestMiddleware:
 
     Parameters
     ----------
-    metrics : Metrics
-    health : Health
     deadline_seconds : mapping
         face -> age of a request at which the work on it stops; none if it has none
     """
@@ -117,13 +115,7 @@ MAX_CLUSTER_PAGES: Final = 2
 
 
 class Slots:
-    """The requests that one face works on; any thread may call it.
-
-    Parameters
-    ----------
-    limit : int
-    monotonic : callable
-    """
+    """The requests that one face works on; any thread may call it."""
 
     def __init__(
         self, limit: int, monotonic: Callable[[], float] = time.monotonic
@@ -178,7 +170,6 @@ class ConcurrencyLimit:
 
     Parameters
     ----------
-    app : WSGI application
     slots : mapping
         face -> its slots
     refused : callable
