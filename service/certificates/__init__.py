@@ -1,4 +1,4 @@
 """The HTTPS certificate: from files, or self-signed and rotated.
 
-Neither listeners nor commands are imported here.
+Neither listeners, commands nor the watched cluster are imported here.
 """

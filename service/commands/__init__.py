@@ -1,1 +1,4 @@
-"""The command line: one module for each subcommand that has work of its own."""
+"""The command line: one module for each subcommand, and their inputs.
+
+The rest of the service does not import it.
+"""

@@ -1,4 +1,4 @@
 """Frozen models of the configuration file, and all its faults at once.
 
-Neither listeners nor commands are imported here.
+Nothing else of the service is imported here.
 """
