@@ -169,7 +169,7 @@ def build_snapshot(count: int, labels: LabelKeys) -> Snapshot:
     """
     builder = RecordBuilder(
         ResourceScope(("nvidia.com/gpu",), ("nvidia.com/",)),
-        Settings().demands(),
+        Settings().gpu_annotations(),
         FaultSignals({"nvidia.com/gpu-driver-upgrade-state": frozenset()}),
     )
     nodes = [builder.node_record(msgspec.convert(n, Node))[0] for n in _nodes(count)]

@@ -12,7 +12,7 @@ from scoring.resources import ResourceScope
 from service.settings.settings import Settings
 
 BUILDER = RecordBuilder(
-    ResourceScope(("nvidia.com/gpu",), ("nvidia.com/",)), Settings().demands()
+    ResourceScope(("nvidia.com/gpu",), ("nvidia.com/",)), Settings().gpu_annotations()
 )
 
 

@@ -103,7 +103,7 @@ def build_records(
     signals = settings.fault_signals
     return RecordBuilder(
         settings.scope(),
-        settings.demands(),
+        settings.gpu_annotations(),
         FaultSignals(
             MappingProxyType({k: frozenset(v) for k, v in signals.labels.items()}),
             signals.product_labels,

@@ -51,7 +51,7 @@ class Webhook:
         self._rules = RuleBook(Rules())
         gpu_rules = settings.gpu_types.rules()
         self._demands = GpuRequirementsReader(
-            settings.demands(), GpuLabelReader(gpu_rules)
+            settings.gpu_annotations(), GpuLabelReader(gpu_rules)
         )
         self._known_gpus = (
             KnownGpus(source, gpu_rules) if injection.type_affinity else None

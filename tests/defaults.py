@@ -9,7 +9,7 @@ from service.settings.settings import Settings
 from service.webhook import build_fallback_options, build_injector_options
 
 SETTINGS: Final = Settings()
-GPU_ANNOTATIONS: Final = SETTINGS.demands()
+GPU_ANNOTATIONS: Final = SETTINGS.gpu_annotations()
 FAILURE_LIMITS: Final = FailureLimits(**SETTINGS.cluster.failing_nodes.model_dump())
 FALLBACK_OPTIONS: Final = build_fallback_options(
     SETTINGS.fallback, GpuRequirementsReader(GPU_ANNOTATIONS), None

@@ -87,19 +87,17 @@ class ExtenderApp:
             path, body=body, headers={"Content-Type": "application/json"}
         )
 
-    def pod_request(
-        self, path: str, pod: Mapping[str, Any], names: Sequence[str]
-    ) -> bytes:
-        """Return the answer to a question in the form of names."""
+    def call(self, path: str, pod: Mapping[str, Any], names: Sequence[str]) -> bytes:
+        """Return the answer to a call in the form of names."""
         verb_call = {"Pod": pod, "Nodes": None, "NodeNames": list(names)}
         result = self.send(path, json.dumps(verb_call).encode())
         assert result.status_code == 200, result.text
         return result.content
 
-    def ask_with_objects(
+    def call_with_objects(
         self, path: str, pod: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]
     ) -> bytes:
-        """Return the answer to a question in the form of whole objects."""
+        """Return the answer to a call in the form of whole objects."""
         items = {"metadata": {}, "items": list(nodes)}
         verb_call = {"Pod": pod, "Nodes": items, "NodeNames": None}
         result = self.send(path, json.dumps(verb_call).encode())

@@ -72,12 +72,12 @@ def fetch(port: int, path: str) -> tuple[int, bytes]:
 def stream(server: int, count: int, rate: int) -> None:
     """Let the server send events, and do not wait for them."""
 
-    def pod_request() -> None:
+    def keep_calling() -> None:
         # The last job may end with the server.
         with contextlib.suppress(OSError, http.client.HTTPException):
             fetch(server, f"/stream?count={count}&rate={rate}")
 
-    threading.Thread(target=pod_request, daemon=True).start()
+    threading.Thread(target=keep_calling, daemon=True).start()
 
 
 @contextmanager

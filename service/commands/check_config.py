@@ -63,11 +63,15 @@ def find_warnings(config: Path) -> list[str]:
         return []
     rules = load_rules(config.resolve().parent / rules_file, _rule_context(settings))
     gpus = GpuLabelReader(settings.gpu_types.rules())
-    return list_unknown_types(rules, GpuRequirementsReader(settings.demands(), gpus))
+    return list_unknown_types(
+        rules, GpuRequirementsReader(settings.gpu_annotations(), gpus)
+    )
 
 
 def _rule_context(settings: Settings) -> RuleContext:
-    return build_rule_context(settings.injection, settings.fallback, settings.demands())
+    return build_rule_context(
+        settings.injection, settings.fallback, settings.gpu_annotations()
+    )
 
 
 def _checks(settings: Settings, folder: Path) -> list[Callable[[], object]]:

@@ -145,12 +145,12 @@ class Liveness:
             return ["every call under way has passed its deadline"]
         if not self._cell.is_synced:
             return []
-        call = self._assumed()
+        call = self._running_call()
         if not call.ended.wait(self._answer_seconds):
             return [f"self-filter: no answer within {self._answer_seconds:g} s"]
         return [] if call.is_answered else ["self-filter: failed, see the log"]
 
-    def _assumed(self) -> "_Call":
+    def _running_call(self) -> "_Call":
         """Return the call that has not ended yet, or a new one.
 
         One at a time: were it to hang, each probe would leave a thread behind.

@@ -125,7 +125,7 @@ class Settings(SettingsModel):
     fallback: FallbackSettings = FallbackSettings()
     logging: LoggingSettings = LoggingSettings()
 
-    def demands(self) -> GpuAnnotations:
+    def gpu_annotations(self) -> GpuAnnotations:
         """Return by which annotations a pod says what it wants of the GPUs."""
         return self.demand_annotations.annotations(
             self.fallback.annotations.sharing, self.injection.trigger_annotation

@@ -48,7 +48,7 @@ def runtime(api: FakeApiServer, tmp_path: Path) -> Iterator[Runtime]:
         running.drain(threading.Event())
 
 
-def pod_request(runtime: Runtime) -> list[str]:
+def passed_nodes(runtime: Runtime) -> list[str]:
     """Return the nodes that pass, which is the one node, trusted."""
     port = runtime.server.port
     url = f"http://127.0.0.1:{port}/scheduler/filter"
@@ -65,10 +65,10 @@ def test_a_lasting_disagreement_has_the_pods_listed_anew(
     assert link is not None
     link._watch._reflectors[PODS]._listed_at -= RESTART_INTERVAL_SECONDS
 
-    assert pod_request(runtime) == ["a"]
+    assert passed_nodes(runtime) == ["a"]
     assert len(api.seen("list", "pods")) == 1
     time.sleep(LIMIT_SECONDS + 0.1)
-    assert pod_request(runtime) == ["a"]
+    assert passed_nodes(runtime) == ["a"]
 
     api.wait_seen("list", "pods", 2)
     wait_until(

@@ -33,7 +33,7 @@ def serve(folder: Path, nodes: Sequence[dict[str, Any]]) -> ServiceProcess:
     return ServiceProcess(folder, config)
 
 
-def pod_request(service: ServiceProcess, number: int) -> str:
+def review(service: ServiceProcess, number: int) -> str:
     """Have one pod admitted; return its record, empty if it kept its slice."""
     amounts = {SLICE: "1"}
     container = {"name": "main", "resources": {"limits": amounts, "requests": amounts}}
@@ -69,9 +69,7 @@ def admit(service: ServiceProcess, count: int, *, at_once: bool) -> Counter[str]
     """Have `count` equal pods admitted and count their records."""
     service.wait_ready()
     with ThreadPoolExecutor(count if at_once else 1) as pool:
-        return Counter(
-            pool.map(lambda number: pod_request(service, number), range(count))
-        )
+        return Counter(pool.map(lambda number: review(service, number), range(count)))
 
 
 @pytest.fixture(params=[False, True], ids=["one after the other", "all at once"])

@@ -87,7 +87,7 @@ def assert_says_what_is_answered(
 ) -> None:
     """Ask both verbs about the pod and compare every fact of their answers."""
     nodes, wire = nodes_of(explained), explained["wire"]
-    filtered = json.loads(app.pod_request(FILTER, pod, names))
+    filtered = json.loads(app.call(FILTER, pod, names))
     passed = filtered["NodeNames"]
     refused = dict(reasons_in(filtered))
     counts: dict[str, int] = {}
@@ -95,7 +95,7 @@ def assert_says_what_is_answered(
         counts[text] = counts.get(text, 0) + 1
     scores = {
         row["Host"]: row["Score"]
-        for row in json.loads(app.pod_request(PRIORITIZE, pod, passed))
+        for row in json.loads(app.call(PRIORITIZE, pod, passed))
     }
 
     sent = {
@@ -197,8 +197,8 @@ def test_a_pending_pod_is_explained_by_its_name(small: ExtenderApp) -> None:
 
 def test_what_was_really_sent_about_the_pod_is_shown(small: ExtenderApp) -> None:
     pod = make_pod(name="waiting", namespace="ml", gpus=2)
-    small.pod_request(FILTER, pod, ["a", "b"])
-    small.pod_request(PRIORITIZE, pod, ["a"])
+    small.call(FILTER, pod, ["a", "b"])
+    small.call(PRIORITIZE, pod, ["a"])
 
     sent = get(small, "namespace=ml&pod=waiting").json["lastAnswers"]
 

@@ -64,4 +64,4 @@ def test_the_nominated_node_of_a_pending_pod_is_exempt_from_the_count() -> None:
     }
 
     assert shown == {"a": False, "b": True}
-    assert json.loads(app.pod_request(FILTER, pod, ["a", "b"]))["NodeNames"] == ["b"]
+    assert json.loads(app.call(FILTER, pod, ["a", "b"]))["NodeNames"] == ["b"]

@@ -92,15 +92,13 @@ def app() -> ExtenderApp:
 def test_each_reason(
     app: ExtenderApp, pod: dict[str, Any], names: list[str], expected: bytes
 ) -> None:
-    got = app.pod_request(FILTER, pod, names)
+    got = app.call(FILTER, pod, names)
 
     assert got == expected
 
 
 def test_both_maps_are_filled_in_the_order_of_the_question(app: ExtenderApp) -> None:
-    got = app.pod_request(
-        FILTER, make_pod(gpus=4), ["small", "busy", "idle", "cpu", "ghost"]
-    )
+    got = app.call(FILTER, make_pod(gpus=4), ["small", "busy", "idle", "cpu", "ghost"])
 
     assert got == answer_of(
         '"idle"',
@@ -156,7 +154,7 @@ def test_both_maps_are_filled_in_the_order_of_the_question(app: ExtenderApp) -> 
 def test_an_empty_answer_has_the_one_text_furthest_down_and_keeps_the_maps(
     app: ExtenderApp, gpus: int, names: list[str], failed: str, unresolvable: str
 ) -> None:
-    got = app.pod_request(FILTER, make_pod(gpus=gpus), names)
+    got = app.call(FILTER, make_pod(gpus=gpus), names)
 
     assert got == answer_of("", failed, unresolvable)
 
@@ -217,7 +215,7 @@ def test_each_resource_is_counted_for_itself(
     )
     node = (failed or unresolvable).split('"')[1]
 
-    got = app.pod_request(FILTER, pod, [node, "ghost"])
+    got = app.call(FILTER, pod, [node, "ghost"])
 
     assert got == answer_of(kept, failed, unresolvable)
 
@@ -230,6 +228,6 @@ def test_containers_add_up_before_they_are_judged(app: ExtenderApp) -> None:
         ]
     )
 
-    got = app.pod_request(FILTER, pod, ["busy", "idle"])  # busy has 2 free
+    got = app.call(FILTER, pod, ["busy", "idle"])  # busy has 2 free
 
     assert got == answer_of('"idle"', '"busy":"Insufficient GPUs"', "")

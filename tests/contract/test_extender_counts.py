@@ -19,7 +19,7 @@ def test_the_nominated_node_is_exempt_from_the_free_count_alone(
 ) -> None:
     def nominated(node: str) -> bytes:
         pod = make_pod(gpus=4, status={"nominatedNodeName": node})
-        return app.pod_request(FILTER, pod, ["busy", "small", "idle"])
+        return app.call(FILTER, pod, ["busy", "small", "idle"])
 
     assert nominated("busy") == answer_of(
         '"busy","idle"', "", '"small":"Too few GPUs on the node"'
@@ -35,8 +35,8 @@ def test_the_asking_pod_does_not_count_against_itself(app: ExtenderApp) -> None:
     holder = make_pod(name="holder", gpus=6)
     other = make_pod(name="other", gpus=6)
 
-    assert app.pod_request(FILTER, holder, ["busy"]) == answer_of('"busy"', "", "")
-    assert app.pod_request(FILTER, other, ["busy"]) == answer_of(
+    assert app.call(FILTER, holder, ["busy"]) == answer_of('"busy"', "", "")
+    assert app.call(FILTER, other, ["busy"]) == answer_of(
         "", '"busy":"Insufficient GPUs"', ""
     )
 
@@ -47,8 +47,8 @@ def test_under_trust_the_count_refuses_nobody_and_scores_as_full() -> None:
     )
     names = ["busy", "small", "idle"]
 
-    filtered = app.pod_request(FILTER, make_pod(gpus=4), names)
-    scored = app.pod_request(PRIORITIZE, make_pod(gpus=4), names)
+    filtered = app.call(FILTER, make_pod(gpus=4), names)
+    scored = app.call(PRIORITIZE, make_pod(gpus=4), names)
 
     assert filtered == answer_of(
         '"busy","idle"', "", '"small":"Too few GPUs on the node"'
@@ -66,8 +66,8 @@ def test_a_resource_of_a_device_class_passes_with_a_neutral_score() -> None:
         device_class_resources=["nvidia.com/gpu"],
     )
 
-    filtered = app.pod_request(FILTER, make_pod(gpus=2), ["dra", "plugin", "ghost"])
-    scored = app.pod_request(PRIORITIZE, make_pod(gpus=1), ["dra", "plugin", "ghost"])
+    filtered = app.call(FILTER, make_pod(gpus=2), ["dra", "plugin", "ghost"])
+    scored = app.call(PRIORITIZE, make_pod(gpus=1), ["dra", "plugin", "ghost"])
 
     assert filtered == answer_of(
         '"dra","plugin"', "", '"ghost":"Node is not known to gpu-extender"'
@@ -77,7 +77,7 @@ def test_a_resource_of_a_device_class_passes_with_a_neutral_score() -> None:
 
 
 def test_an_unknown_node_scores_0_and_takes_no_part(app: ExtenderApp) -> None:
-    got = app.pod_request(PRIORITIZE, make_pod(gpus=1), ["ghost", "idle", "idle-too"])
+    got = app.call(PRIORITIZE, make_pod(gpus=1), ["ghost", "idle", "idle-too"])
 
     # idle is the only one that takes part: all equal, so it has the top
     assert got == (
@@ -89,7 +89,7 @@ def test_an_unknown_node_scores_0_and_takes_no_part(app: ExtenderApp) -> None:
 def test_scores_are_bare_integers_up_to_the_set_maximum() -> None:
     app = ExtenderApp(nodes=NODES, pods=PODS, settings={"scoring": {"maxScore": 100}})
 
-    got = app.pod_request(PRIORITIZE, make_pod(gpus=1), ["idle", "busy", "shared"])
+    got = app.call(PRIORITIZE, make_pod(gpus=1), ["idle", "busy", "shared"])
 
     # 95, 135 and, without the resource, 95
     assert got == (

@@ -21,29 +21,29 @@ def app() -> ExtenderApp:
 def test_a_pod_without_gpu_passes_everywhere(app: ExtenderApp) -> None:
     pod = make_pod(cpu="1")
 
-    assert app.pod_request(FILTER, pod, ["cpu", "ghost", "sick"]) == answer_of(
+    assert app.call(FILTER, pod, ["cpu", "ghost", "sick"]) == answer_of(
         '"cpu","ghost","sick"', "", ""
     )
     assert (
-        app.pod_request(PRIORITIZE, pod, ["cpu", "ghost"])
+        app.call(PRIORITIZE, pod, ["cpu", "ghost"])
         == b'[{"Host":"cpu","Score":0},{"Host":"ghost","Score":0}]'
     )
 
 
 def test_no_names_give_an_empty_answer(app: ExtenderApp) -> None:
-    assert app.pod_request(FILTER, make_pod(gpus=1), []) == answer_of("", "", "")
-    assert app.pod_request(PRIORITIZE, make_pod(gpus=1), []) == b"[]"
+    assert app.call(FILTER, make_pod(gpus=1), []) == answer_of("", "", "")
+    assert app.call(PRIORITIZE, make_pod(gpus=1), []) == b"[]"
 
 
 def test_a_name_asked_twice_is_answered_once(app: ExtenderApp) -> None:
     names = ["idle", "busy", "idle", "busy"]
 
-    assert app.pod_request(FILTER, make_pod(gpus=4), names) == answer_of(
+    assert app.call(FILTER, make_pod(gpus=4), names) == answer_of(
         '"idle"', '"busy":"Insufficient GPUs"', ""
     )
     # idle: u 0 -> 95; busy: u 0.75 -> 135
     assert (
-        app.pod_request(PRIORITIZE, make_pod(gpus=1), names)
+        app.call(PRIORITIZE, make_pod(gpus=1), names)
         == b'[{"Host":"idle","Score":0},{"Host":"busy","Score":10}]'
     )
 
@@ -52,7 +52,7 @@ def test_names_are_answered_as_they_were_asked() -> None:
     names = ['say "gpu"', "back\\slash", "größe", "节点", "\u2028", "tab\there", "🚀"]
     app = ExtenderApp(nodes=[make_node(name=name, gpus=1) for name in names[:4]])
 
-    got = json.loads(app.pod_request(FILTER, make_pod(gpus=1), names))
+    got = json.loads(app.call(FILTER, make_pod(gpus=1), names))
 
     assert got["NodeNames"] == names[:4]
     assert list(got["FailedAndUnresolvableNodes"]) == names[4:]
@@ -99,13 +99,13 @@ def test_the_form_of_objects_is_answered_with_the_very_bytes(app: ExtenderApp) -
 def test_the_form_of_objects_without_any_is_answered_in_that_form(
     app: ExtenderApp,
 ) -> None:
-    got = app.ask_with_objects(FILTER, make_pod(gpus=1), [])
+    got = app.call_with_objects(FILTER, make_pod(gpus=1), [])
 
     assert got == (
         b'{"Nodes":{"metadata":{},"items":[]},"NodeNames":null,'
         b'"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
     )
-    assert app.ask_with_objects(PRIORITIZE, make_pod(gpus=1), []) == b"[]"
+    assert app.call_with_objects(PRIORITIZE, make_pod(gpus=1), []) == b"[]"
 
 
 def test_a_node_that_only_the_question_knows_is_judged_from_its_object(
@@ -115,8 +115,8 @@ def test_a_node_that_only_the_question_knows_is_judged_from_its_object(
     plain = make_node(name="plain-template")
     nodes = [template, plain, make_node(name="busy", gpus=8)]
 
-    fits = json.loads(app.ask_with_objects(FILTER, make_pod(gpus=3), nodes))
-    scores = json.loads(app.ask_with_objects(PRIORITIZE, make_pod(gpus=1), nodes))
+    fits = json.loads(app.call_with_objects(FILTER, make_pod(gpus=3), nodes))
+    scores = json.loads(app.call_with_objects(PRIORITIZE, make_pod(gpus=1), nodes))
 
     assert [node["metadata"]["name"] for node in fits["Nodes"]["items"]] == ["template"]
     assert fits["FailedAndUnresolvableNodes"] == {"plain-template": "Node has no GPU"}
@@ -128,6 +128,6 @@ def test_a_node_that_only_the_question_knows_is_judged_from_its_object(
 def test_a_node_of_the_cache_is_judged_from_the_cache(app: ExtenderApp) -> None:
     stale = make_node(name="cpu", gpus=8)
 
-    got = json.loads(app.ask_with_objects(FILTER, make_pod(gpus=1), [stale]))
+    got = json.loads(app.call_with_objects(FILTER, make_pod(gpus=1), [stale]))
 
     assert got["FailedAndUnresolvableNodes"] == {"cpu": "Node has no GPU"}

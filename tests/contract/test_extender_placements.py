@@ -45,7 +45,7 @@ def under_way(app: ExtenderApp, link: Link) -> dict[str, int]:
 def test_a_pod_that_is_left_one_node_is_under_way_to_it(
     app: ExtenderApp, link: Link
 ) -> None:
-    app.pod_request(FILTER, make_pod(gpus=2), ["a"])
+    app.call(FILTER, make_pod(gpus=2), ["a"])
 
     assert under_way(app, link) == {"a": 2}
 
@@ -53,9 +53,9 @@ def test_a_pod_that_is_left_one_node_is_under_way_to_it(
 def test_a_pod_that_is_asked_about_again_is_under_way_no_more(
     app: ExtenderApp, link: Link
 ) -> None:
-    app.pod_request(FILTER, make_pod(gpus=2), ["a"])
+    app.call(FILTER, make_pod(gpus=2), ["a"])
 
-    app.pod_request(FILTER, make_pod(gpus=2), ["a", "b"])
+    app.call(FILTER, make_pod(gpus=2), ["a", "b"])
 
     assert under_way(app, link) == {}
 
@@ -63,9 +63,9 @@ def test_a_pod_that_is_asked_about_again_is_under_way_no_more(
 def test_a_pod_that_is_refused_now_is_under_way_no_more(
     app: ExtenderApp, link: Link
 ) -> None:
-    app.pod_request(FILTER, make_pod(gpus=2), ["a"])
+    app.call(FILTER, make_pod(gpus=2), ["a"])
 
-    app.pod_request(FILTER, make_pod(gpus=2), ["gone"])
+    app.call(FILTER, make_pod(gpus=2), ["gone"])
 
     assert under_way(app, link) == {}
 
@@ -73,6 +73,6 @@ def test_a_pod_that_is_refused_now_is_under_way_no_more(
 def test_a_pod_with_two_equal_best_nodes_is_under_way_to_none(
     app: ExtenderApp, link: Link
 ) -> None:
-    app.pod_request(PRIORITIZE, make_pod(gpus=2), ["a", "b"])
+    app.call(PRIORITIZE, make_pod(gpus=2), ["a", "b"])
 
     assert under_way(app, link) == {}

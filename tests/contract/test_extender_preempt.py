@@ -27,7 +27,7 @@ NODES: Final = [
 ]
 
 
-def pod_request(
+def preempt(
     app: ExtenderApp, pod: dict[str, Any], key: str, victims: dict[str, Any]
 ) -> bytes:
     """Return the answer to a call."""
@@ -49,7 +49,7 @@ def test_uids_and_whole_pods_are_answered_alike_with_uids(counts: str) -> None:
         one = {"Pods": [victim], "NumPDBViolations": 1}
         none = {"Pods": None, "NumPDBViolations": 0}
         victims = {"busy": one, "small": one, "ghost": one, "idle": none}
-        return pod_request(app, pod, key, victims)
+        return preempt(app, pod, key, victims)
 
     expected = (
         b'{"NodeNameToMetaVictims":{"busy":{"Pods":[{"UID":"low"}],'
@@ -65,7 +65,7 @@ def test_a_whole_pod_that_we_have_not_seen_frees_nothing_of_what_we_count() -> N
 
     def kept(gpus: int) -> list[str]:
         victims = {"busy": {"Pods": [unseen], "NumPDBViolations": 0}}
-        answer = pod_request(app, make_pod(gpus=gpus), "NodeNameToVictims", victims)
+        answer = preempt(app, make_pod(gpus=gpus), "NodeNameToVictims", victims)
         return list(json.loads(answer)["NodeNameToMetaVictims"])
 
     assert kept(2) == ["busy"]
@@ -76,7 +76,7 @@ def test_a_pod_without_gpu_gets_everything_back() -> None:
     app = ExtenderApp(nodes=NODES)
     victims = {"ghost": {"Pods": [{"UID": "x"}], "NumPDBViolations": 2}}
 
-    answer = pod_request(app, make_pod(cpu="1"), "NodeNameToMetaVictims", victims)
+    answer = preempt(app, make_pod(cpu="1"), "NodeNameToMetaVictims", victims)
 
     assert json.loads(answer) == {"NodeNameToMetaVictims": victims}
 
@@ -157,7 +157,7 @@ def test_a_call_is_logged_at_debug_level_without_the_victims(
     app = ExtenderApp(nodes=NODES, pods=[LOW])
     victims: dict[str, Any] = {"busy": {"Pods": []}, "idle": {"Pods": []}}
 
-    pod_request(app, make_pod(uid="u", gpus=8), "NodeNameToMetaVictims", victims)
+    preempt(app, make_pod(uid="u", gpus=8), "NodeNameToMetaVictims", victims)
 
     (record,) = caplog.records
     assert vars(record)["fields"] == {
@@ -173,7 +173,7 @@ def test_calls_are_counted() -> None:
     app = ExtenderApp(nodes=NODES, pods=[LOW])
     victims: dict[str, Any] = {"busy": {"Pods": []}, "idle": {"Pods": []}}
 
-    pod_request(app, make_pod(gpus=8), "NodeNameToMetaVictims", victims)
+    preempt(app, make_pod(gpus=8), "NodeNameToMetaVictims", victims)
     app.send(PREEMPT, b"")
 
     def value(name: str, **labels: str) -> float | None:

@@ -33,7 +33,7 @@ def answer(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the nodes that pass, and why the others do not."""
     app = ExtenderApp(nodes=NODES, settings=settings)
-    found = json.loads(app.pod_request(FILTER, pod, NAMES))
+    found = json.loads(app.call(FILTER, pod, NAMES))
     assert not found["FailedNodes"]
     return found["NodeNames"], found["FailedAndUnresolvableNodes"]
 
@@ -42,7 +42,7 @@ def priorities(
     pod: Tree, names: list[str], *, nodes: Any = NODES, **settings: Any
 ) -> list[int]:
     app = ExtenderApp(nodes=nodes[0], pods=nodes[1], settings={"scoring": settings})
-    found = json.loads(app.pod_request(PRIORITIZE, pod, names))
+    found = json.loads(app.call(PRIORITIZE, pod, names))
     return [item["Score"] for item in found]
 
 
@@ -105,7 +105,7 @@ def test_a_node_may_be_named_by_an_alias_of_the_settings() -> None:
     app = ExtenderApp(settings=settings)
     node = make_node(name="a", gpus=1, labels={"our/gpu": "BIG"})
 
-    body = app.ask_with_objects(FILTER, asking({TYPE: "H100"}), [node])
+    body = app.call_with_objects(FILTER, asking({TYPE: "H100"}), [node])
 
     assert not json.loads(body)["FailedAndUnresolvableNodes"]
 
@@ -176,7 +176,7 @@ def test_a_template_node_is_judged_by_its_own_labels() -> None:
     app = ExtenderApp()
     nodes = [NODES[0], NODES[1]]
 
-    body = app.ask_with_objects(FILTER, asking({TYPE: "H100"}), nodes)
+    body = app.call_with_objects(FILTER, asking({TYPE: "H100"}), nodes)
 
     assert json.loads(body)["FailedAndUnresolvableNodes"] == {
         "a100": "GPU type does not match"
@@ -192,7 +192,7 @@ def test_a_pod_beside_one_that_wants_to_be_alone_waits_for_it() -> None:
     )
     app = ExtenderApp(nodes=NODES, pods=[lone])
 
-    found = json.loads(app.pod_request(FILTER, asking(), ["h100", "a100"]))
+    found = json.loads(app.call(FILTER, asking(), ["h100", "a100"]))
 
     assert found["NodeNames"] == ["a100"]
     assert found["FailedAndUnresolvableNodes"] == {"h100": "Insufficient GPUs"}

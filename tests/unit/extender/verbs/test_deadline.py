@@ -80,7 +80,7 @@ def test_a_call_that_has_waited_too_long_is_an_error_with_nothing_in_it(
         )
         == 1
     )
-    assert app.pod_request(path, make_pod(gpus=1), ["a"])
+    assert app.call(path, make_pod(gpus=1), ["a"])
 
 
 def test_a_preempt_call_that_takes_too_long_is_not_answered() -> None:

@@ -24,7 +24,7 @@ def contents_of(objects: CertificateObjects) -> Contents:
     return objects.contents
 
 
-def flush(objects: CertificateObjects, *replicas: Rotator, seconds: float) -> None:
+def check_for(objects: CertificateObjects, *replicas: Rotator, seconds: float) -> None:
     """Let time pass, with a check of each replica every ten seconds."""
     end = objects.now + seconds
     while objects.now < end:
@@ -82,9 +82,9 @@ def test_a_rotation_from_the_first_ca_to_the_second() -> None:
         replica.check()
     (old,) = objects.bundle
 
-    flush(objects, *replicas, seconds=1030)
+    check_for(objects, *replicas, seconds=1030)
     beside = objects.bundle
-    flush(objects, *replicas, seconds=210)
+    check_for(objects, *replicas, seconds=210)
 
     new = objects.bundle
     assert beside == (old, *new)

@@ -23,8 +23,8 @@ def count(app: ExtenderApp, verb: str, outcome: str) -> float | None:
 
 
 def test_calls_are_counted_by_verb_and_outcome(app: ExtenderApp) -> None:
-    app.pod_request(FILTER, make_pod(gpus=1), ["a"])
-    app.pod_request(PRIORITIZE, make_pod(gpus=1), ["a"])
+    app.call(FILTER, make_pod(gpus=1), ["a"])
+    app.call(PRIORITIZE, make_pod(gpus=1), ["a"])
     app.send(FILTER, b"not json")
 
     assert count(app, "filter", "ok") == 1

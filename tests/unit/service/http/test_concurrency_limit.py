@@ -17,18 +17,18 @@ FILTER = "/scheduler/filter"
 
 
 class Caller:
-    """Calls an application through a gate, and from within it if told to."""
+    """Calls an application through a concurrency limit, and from within it if told to."""
 
     def __init__(self, limit: int) -> None:
         self.answers: list[tuple[str, list[tuple[str, str]]]] = []
         self.refused: list[str] = []
         self.inner: list[str] = []  # paths to call while a call is under way
         self.slots = {face: Slots(limit) for face in ("extender", "webhook", "cluster")}
-        self._gate = ConcurrencyLimit(self._work, self.slots, self.refused.append)
+        self._limit = ConcurrencyLimit(self._work, self.slots, self.refused.append)
 
     def call(self, path: str) -> bytes:
         """Return the body of an answer."""
-        return b"".join(self._gate({"PATH_INFO": path}, self._note))
+        return b"".join(self._limit({"PATH_INFO": path}, self._note))
 
     def _note(self, status: str, headers: list[tuple[str, str]]) -> None:
         self.answers.append((status, headers))
