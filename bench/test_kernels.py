@@ -17,7 +17,9 @@ from scoring.terms import ScoreOptions
 
 SIZES: Final = (100, 1000, 5000, 10_000)
 LABELS: Final = LabelKeys()
-OPTIONS: Final = ScoreOptions(0.6, 0.8, {"nvidia-h100": frozenset({"nvidia-l4"})})
+OPTIONS: Final = ScoreOptions(
+    0.6, 0.8, {"nvidia-h100": frozenset({"nvidia-l4"})}, "target"
+)
 WEIGHTS: Final = {"utilization": 40, "typeMatch": 30, "topology": 30}
 ASK: Final = PodRequest(
     uid="asking",

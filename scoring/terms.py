@@ -44,7 +44,7 @@ class ScoreOptions:
     target_low: float
     target_high: float
     compatible_types: Mapping[str, frozenset[str]]
-    strategy: str = "target"
+    strategy: str
     compatible_names: Mapping[str, frozenset[str]] = field(
         default_factory=lambda: MappingProxyType({})
     )

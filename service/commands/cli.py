@@ -12,10 +12,7 @@ from service.commands.check_config import check_config
 from service.commands.explain import ExplainOptions, explain_pods
 from service.commands.inject import InjectOptions, inject_pods
 from service.commands.inputs import EXIT_FAULTY_INPUT
-from service.commands.scheduler_config import (
-    SchedulerOptions,
-    print_scheduler_config,
-)
+from service.commands.scheduler_config import print_scheduler_config
 from service.http.middleware import (
     FILTER_PATH,
     MUTATE_PATH,
@@ -208,11 +205,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command == "scheduler-config":
         return print_scheduler_config(
             options.config,
-            SchedulerOptions(
-                options.scheduler_name,
-                options.url_prefix or "",
-                options.scheduler_kubeconfig,
-            ),
+            options.scheduler_name,
+            options.url_prefix,
+            options.scheduler_kubeconfig,
         )
     if options.command == "explain":
         return explain_pods(

@@ -48,10 +48,10 @@ class ExplainOptions:
     """
 
     pods: Sequence[Path]
-    dumps: Sequence[Path] = ()
-    kubeconfig: Path | None = None
-    config: Path | None = None
-    output: str = "table"
+    dumps: Sequence[Path]
+    kubeconfig: Path | None
+    config: Path | None
+    output: str
 
 
 def explain_pods(options: ExplainOptions) -> int:

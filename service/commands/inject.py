@@ -124,11 +124,11 @@ class InjectOptions:
     """
 
     pods: Sequence[Path]
-    rules: Path | None = None
-    dumps: Sequence[Path] = ()
-    config: Path | None = None
-    namespace: str = ""
-    output: str = "yaml"
+    rules: Path | None
+    dumps: Sequence[Path]
+    config: Path | None
+    namespace: str
+    output: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,15 +43,17 @@ class SchedulerOptions:
 
     scheduler_name: str
     url_prefix: str
-    kubeconfig: str | None = None
-    weight: int = MAX_WEIGHT
-    timeout_seconds: int = 1
+    kubeconfig: str | None
+    weight: int
+    timeout_seconds: int
 
 
-def print_scheduler_config(config: Path, options: SchedulerOptions) -> int:
+def print_scheduler_config(
+    config: Path, scheduler_name: str, url_prefix: str | None, kubeconfig: str | None
+) -> int:
     """Print a KubeSchedulerConfiguration that fits the cluster.
 
-    Without a prefix in the options, kube-scheduler is to call where we listen.
+    Without a prefix, kube-scheduler is to call where we listen.
     """
     try:
         settings = read_settings(config)
@@ -62,14 +64,16 @@ def print_scheduler_config(config: Path, options: SchedulerOptions) -> int:
         return EXIT_FAULTY_INPUT
     chained = (name for chain in settings.fallback.chains for name in chain)
     resources = managed_resources(snapshot, settings.scope(), chained)
-    prefix = options.url_prefix or f"{settings.server.url()}/scheduler"
-    filled = replace(
-        options,
-        url_prefix=prefix,
+    options = SchedulerOptions(
+        scheduler_name,
+        url_prefix or f"{settings.server.url()}/scheduler",
+        kubeconfig,
         weight=weight_for(settings.scoring.max_score),
         timeout_seconds=timeout_for(settings.extender.deadline_milliseconds),
     )
-    sys.stdout.write(render_scheduler_config(build_scheduler_config(resources, filled)))
+    sys.stdout.write(
+        render_scheduler_config(build_scheduler_config(resources, options))
+    )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`Listeners`: both listeners of one application, behind one gate."""
+"""`Listeners`: both listeners of one application, behind one concurrency limit."""
 
 import resource
 import threading
@@ -52,7 +52,7 @@ class Listeners:
         health: Health,
     ) -> None:
         webhook = concurrency_limit.slots["webhook"].limit
-        # One thread for each request that the gate lets through, and some for what it
+        # One thread for each request that the limit lets through, and some for what it
         # does not count: nothing waits where nobody sees it.
         threads = concurrency_limit.slots["extender"].limit + webhook + SPARE_THREADS
         self.http = HttpServer(concurrency_limit, settings.server, health, threads)

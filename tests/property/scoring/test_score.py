@@ -18,6 +18,7 @@ COMPATIBLE = {"v100": {"a100"}, "a100": {"v100"}}
 OPTIONS = ScoreOptions(
     target_low=0.6,
     target_high=0.8,
+    strategy="target",
     compatible_types=MappingProxyType(
         {asked: frozenset(accepted) for asked, accepted in COMPATIBLE.items()}
     ),

@@ -21,6 +21,7 @@ WEIGHTS = MappingProxyType({"utilization": 40, "typeMatch": 30, "topology": 30})
 OPTIONS = ScoreOptions(
     target_low=0.6,
     target_high=0.8,
+    strategy="target",
     compatible_types=MappingProxyType(
         {
             V100: frozenset({A100}),

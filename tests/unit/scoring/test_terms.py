@@ -19,6 +19,7 @@ from tests.builders import (
 OPTIONS = ScoreOptions(
     target_low=0.6,
     target_high=0.8,
+    strategy="target",
     compatible_types=MappingProxyType({"v100": frozenset({"a100"})}),
 )
 
@@ -87,7 +88,7 @@ def test_utilization_is_best_between_the_bounds(
 def test_the_bounds_can_be_set(
     low: float, high: float, used: int, score: float
 ) -> None:
-    options = ScoreOptions(low, high, OPTIONS.compatible_types)
+    options = replace(OPTIONS, target_low=low, target_high=high)
 
     assert utilization(used, 8, options) == score
 

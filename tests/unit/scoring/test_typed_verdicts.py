@@ -45,6 +45,7 @@ OPTIONS: Final = ScoreOptions(
     0.6,
     0.8,
     MappingProxyType(COMPATIBLE),
+    "target",
     compatible_names=compatible_names(default_table(), COMPATIBLE),
 )
 

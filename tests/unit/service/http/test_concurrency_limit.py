@@ -17,7 +17,7 @@ FILTER = "/scheduler/filter"
 
 
 class Caller:
-    """Calls an application through a concurrency limit, and from within it if told to."""
+    """Calls an application through its limit, and from within it if told to."""
 
     def __init__(self, limit: int) -> None:
         self.answers: list[tuple[str, list[tuple[str, str]]]] = []
