@@ -52,7 +52,7 @@ def build_admission() -> Admission:
     cell.publish(build_snapshot(NODES, build_verb_options(SETTINGS).label_keys))
     webhook = Webhook(cell, SETTINGS, Metrics(), Path())
     webhook.load_rules()
-    return webhook.resource.admission
+    return webhook.admission
 
 
 def make_container(number: int, amounts: dict[str, str]) -> dict[str, Any]:

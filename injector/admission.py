@@ -1,4 +1,4 @@
-"""One admission request from review to answer: gate, fallback, steps, injection."""
+"""One admission request from review to answer: fallback, injection, the other steps."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -6,18 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from cluster.decode.objects import Pod
+from injector.admitted_pod import AdmittedPod, PodIdentity, identify, is_static
+from injector.fallback.fallback import Fallback, FallbackResult
 from injector.patch import draft_of, encode_patch, json_patch
-from injector.resources.inject import Injection, Injector, pod_label
-from injector.review import Answer, Review, read_pod
-from injector.rules.rules import Outcome, Reason
-from injector.steps import (
-    MIRROR_ANNOTATION,
-    SOURCE_ANNOTATION,
-    FallbackResult,
-    FallbackStep,
-    PodFacts,
-    PodStep,
-)
+from injector.resources.inject import Injection, Injector
+from injector.review import Answer, Review, decode_pod
+from injector.steps import AdmissionOutcome, AdmissionReason, PodStep
 
 _FORBIDDEN: Final = 403
 
@@ -29,13 +23,32 @@ logger = logging.getLogger(__name__)
 class AdmissionObserver(Protocol):
     """Is told what became of each request; any worker thread may call it."""
 
-    def observe_admission(self, outcome: Outcome, reason: Reason) -> None:
+    def observe_admission(
+        self, outcome: AdmissionOutcome, reason: AdmissionReason
+    ) -> None:
         """Count one admission request."""
         ...
 
     def observe_fallback(self, outcome: str) -> None:
         """Count one pod that the fallback step has seen."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionOptions:
+    """Which pods are not looked at, and what happens when we fail ourselves.
+
+    Attributes
+    ----------
+    skipped_namespaces : frozenset of str
+        System namespaces and our own: their pods pass untouched by every step.
+    is_fail_open : bool
+        Whether a pod passes unchanged when we fail ourselves; see
+        `Admission.answer_fault`.
+    """
+
+    skipped_namespaces: frozenset[str]
+    is_fail_open: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +61,6 @@ class _Decision:
     operations: list[dict[str, Any]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionOptions:
-    """What else is done to pods, and what happens when we fail ourselves.
-
-    Attributes
-    ----------
-    steps : tuple of PodStep
-        Run in order after the fallback and the injection.
-    checks : tuple of PodStep
-        Run at the end; they warn and change nothing.
-    is_fail_open : bool
-        Whether a pod passes unchanged when we fail ourselves; see
-        `Admission.answer_fault`.
-    """
-
-    steps: tuple[PodStep, ...] = ()
-    checks: tuple[PodStep, ...] = ()
-    is_fail_open: bool = False
-
-
 def never_late() -> None:
     """Raise an error if the caller has given up: never, where nobody limits it."""
 
@@ -77,43 +70,46 @@ class Admission:
 
     Parameters
     ----------
+    fallback : Fallback
+        Runs first: injection goes by the GPU resource that the pod ends up with.
     injector : Injector
-    fallback : FallbackStep or None
-        Runs before everything else, on a copy of the pod.
+    steps : sequence of PodStep
+        Run last, in this order, and so see what the pod ends up asking; those that
+        only warn stand at the end.
     observer : AdmissionObserver
     options : AdmissionOptions
     """
 
     def __init__(
         self,
+        fallback: Fallback,
         injector: Injector,
-        fallback: FallbackStep | None,
+        steps: Sequence[PodStep],
         observer: AdmissionObserver,
-        options: AdmissionOptions | None = None,
+        options: AdmissionOptions,
     ) -> None:
-        self._injector = injector
         self._fallback = fallback
+        self._injector = injector
+        self._steps = tuple(steps)
         self._observer = observer
-        self._options = options or AdmissionOptions()
+        self._options = options
 
     def decide(self, review: Review, check: Callable[[], None] = never_late) -> Answer:
         """Return the answer to `review`; raise `ReviewError` if its pod is none.
 
         `check` is called between two steps, and ends the work by an error.
         """
-        reason = skip_reason(review, self._injector.options.skipped_namespaces)
+        reason = skip_reason(review, self._options.skipped_namespaces)
+        decoded = decode_pod(review.object) if reason is None else Pod()
+        if reason is None and is_static(decoded):
+            reason = AdmissionReason.STATIC_POD
+        identity = identify(review, decoded)
         if reason is None:
-            view = read_pod(review.object)
-            facts = facts_of(review, view)
-            decision = (
-                _Decision(Injection(Outcome.SKIPPED, Reason.STATIC_POD))
-                if is_static(view)
-                else self._mutate(review, facts, check)
-            )
+            pod = AdmittedPod(draft_of(review.object), identity, decoded)
+            decision = self._mutate(review, pod, check)
         else:
-            facts = facts_of(review, Pod())
-            decision = _Decision(Injection(Outcome.SKIPPED, reason))
-        self._tell(review, facts, decision)
+            decision = _Decision(Injection(AdmissionOutcome.SKIPPED, reason))
+        self._tell(review, identity, decision)
         return _answer(decision)
 
     def answer_fault(self, review: Review, error: BaseException) -> Answer:
@@ -135,7 +131,9 @@ class Admission:
                 }
             },
         )
-        self._observer.observe_admission(Outcome.FAILED, Reason.INTERNAL_ERROR)
+        self._observer.observe_admission(
+            AdmissionOutcome.FAILED, AdmissionReason.INTERNAL_ERROR
+        )
         if self._options.is_fail_open:
             return Answer(warnings=("gpu-extender failed: the pod was not changed",))
         return Answer(
@@ -145,40 +143,34 @@ class Admission:
         )
 
     def _mutate(
-        self, review: Review, facts: PodFacts, check: Callable[[], None]
+        self, review: Review, pod: AdmittedPod, check: Callable[[], None]
     ) -> _Decision:
-        """Run all steps on a copy of the pod."""
+        """Run all steps; what the fallback holds for a pod not admitted is released."""
         is_admitted = False
         try:
-            decision = self._run_steps(review, facts, check)
-            is_admitted = decision.injection.outcome is not Outcome.REJECTED
+            decision = self._run_steps(review, pod, check)
+            is_admitted = decision.injection.outcome is not AdmissionOutcome.REJECTED
         finally:
-            if self._fallback is not None and not is_admitted:
-                self._fallback.release(facts)
+            if not is_admitted:
+                self._fallback.release(pod.identity)
         return decision
 
     def _run_steps(
-        self, review: Review, facts: PodFacts, check: Callable[[], None]
+        self, review: Review, pod: AdmittedPod, check: Callable[[], None]
     ) -> _Decision:
         """Return what is decided; what the fallback holds for it goes on being held."""
-        pod = draft_of(review.object)
-        fallback = None
         check()
-        if self._fallback is not None:
-            fallback = self._fallback.apply(pod, facts)
+        fallback = self._fallback.apply(pod)
         check()
-        injection = self._injector.apply(pod, facts)
-        if injection.outcome is Outcome.REJECTED:
+        injection = self._injector.apply(pod)
+        if injection.outcome is AdmissionOutcome.REJECTED:
             return _Decision(injection, fallback)
-        # Last, so that they see what the pod ends up asking: seen again, it is the same
-        # for them.
-        warnings = _run(self._options.steps, pod, facts)
-        warnings += _run(self._options.checks, pod, facts)
-        operations = json_patch(review.object, pod)
+        warnings = tuple(text for step in self._steps for text in step.apply(pod))
+        operations = json_patch(review.object, pod.tree)
         check()
-        return _Decision(injection, fallback, tuple(warnings), operations)
+        return _Decision(injection, fallback, warnings, operations)
 
-    def _tell(self, review: Review, facts: PodFacts, decision: _Decision) -> None:
+    def _tell(self, review: Review, identity: PodIdentity, decision: _Decision) -> None:
         """Count and log one decision."""
         injection, fallback = decision.injection, decision.fallback
         self._observer.observe_admission(injection.outcome, injection.reason)
@@ -191,7 +183,7 @@ class Admission:
             extra={
                 "fields": {
                     "request_uid": review.uid,
-                    "pod": pod_label(facts),
+                    "pod": identity.label,
                     "operation": review.operation,
                     "is_dry_run": review.is_dry_run,
                     "outcome": injection.outcome.value,
@@ -203,12 +195,9 @@ class Admission:
         )
 
 
-def _run(steps: Sequence[PodStep], pod: dict[str, Any], facts: PodFacts) -> list[str]:
-    """Run steps in order; return their warnings."""
-    return [text for step in steps for text in step.apply(pod, facts)]
-
-
-def skip_reason(review: Review, skipped_namespaces: frozenset[str]) -> Reason | None:
+def skip_reason(
+    review: Review, skipped_namespaces: frozenset[str]
+) -> AdmissionReason | None:
     """Return why the object of a request is not looked at; None if it is.
 
     Only the creation of a pod can be changed: of an existing one nearly every field is
@@ -216,42 +205,20 @@ def skip_reason(review: Review, skipped_namespaces: frozenset[str]) -> Reason | 
     """
     kind = review.kind
     if (kind.group, kind.kind, review.sub_resource) != ("", "Pod", ""):
-        return Reason.NOT_A_POD
+        return AdmissionReason.NOT_A_POD
     if review.operation != "CREATE":
-        return Reason.NOT_A_CREATE
+        return AdmissionReason.NOT_A_CREATE
     if review.object is None:
-        return Reason.NO_OBJECT
+        return AdmissionReason.NO_OBJECT
     if review.namespace in skipped_namespaces:
-        return Reason.SYSTEM_NAMESPACE
+        return AdmissionReason.SYSTEM_NAMESPACE
     return None
-
-
-def is_static(view: Pod) -> bool:
-    """Say whether the kubelet runs this pod whatever the API server thinks of it."""
-    annotations = view.metadata.annotations or {}
-    return (
-        MIRROR_ANNOTATION in annotations
-        or annotations.get(SOURCE_ANNOTATION, "api") != "api"
-    )
-
-
-def facts_of(review: Review, view: Pod) -> PodFacts:
-    """Return the plain facts about the pod of `review`."""
-    metadata = view.metadata
-    return PodFacts(
-        request_uid=review.uid,
-        namespace=review.namespace or metadata.namespace,
-        name=review.name or metadata.name,
-        generate_name=metadata.generate_name,
-        owner_uid=view.owner_uid,
-        is_dry_run=review.is_dry_run,
-    )
 
 
 def _answer(decision: _Decision) -> Answer:
     """Return what the API server is told of a decision."""
     injection, fallback = decision.injection, decision.fallback
-    is_allowed = injection.outcome is not Outcome.REJECTED
+    is_allowed = injection.outcome is not AdmissionOutcome.REJECTED
     audit = {}
     if not is_allowed or decision.operations:
         audit["injection"] = injection.reason.value

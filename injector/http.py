@@ -4,51 +4,24 @@ from typing import Final
 
 import falcon
 
-from injector.admission import (
-    Admission,
-    AdmissionObserver,
-    AdmissionOptions,
-    never_late,
-)
-from injector.resources.inject import Injector
+from injector.admission import Admission, never_late
 from injector.review import Review, ReviewError, decode_review, encode_answer
-from injector.steps import FallbackStep
 
 _MAX_DESCRIPTION_LENGTH: Final = 1024
 
 
 class MutateResource:
-    """``POST /mutate``: an AdmissionReview in, the same review answered out.
+    """``POST /mutate``: an AdmissionReview in, the same review answered out."""
 
-    Parameters
-    ----------
-    injector : Injector
-    fallback : FallbackStep or None
-        Runs before everything else, on a copy of the pod.
-    observer : AdmissionObserver
-    options : AdmissionOptions
-
-    Attributes
-    ----------
-    admission : Admission
-        What decides.
-    """
-
-    def __init__(
-        self,
-        injector: Injector,
-        fallback: FallbackStep | None,
-        observer: AdmissionObserver,
-        options: AdmissionOptions | None = None,
-    ) -> None:
-        self.admission = Admission(injector, fallback, observer, options)
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Decode, decide, encode."""
         review = decode_review(req.bounded_stream.read())
         req.context.admission_review = review
         deadline = getattr(req.context, "deadline", None)
-        answer = self.admission.decide(
+        answer = self._admission.decide(
             review, never_late if deadline is None else deadline.check
         )
         resp.content_type = falcon.MEDIA_JSON
@@ -66,14 +39,14 @@ class MutateResource:
         For Falcon's last handler: call it where `is_under_review` says so.
         """
         review: Review = req.context.admission_review
-        answer = self.admission.answer_fault(review, error)
+        answer = self._admission.answer_fault(review, error)
         resp.status = falcon.HTTP_200
         resp.content_type = falcon.MEDIA_JSON
         resp.data = encode_answer(review, answer)
 
 
 def is_under_review(req: falcon.Request) -> bool:
-    """Say whether `req` carries an admission review that was read."""
+    """Whether `req` carries an admission review that was read."""
     return hasattr(req.context, "admission_review")
 
 

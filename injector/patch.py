@@ -64,17 +64,19 @@ def _compare_objects(
     """Add removals, additions, then what has changed inside, as jsonpatch does."""
     if old.keys() != new.keys():
         found += [
-            {"op": "remove", "path": _child(path, key)} for key in old if key not in new
+            {"op": "remove", "path": _pointer_to(path, key)}
+            for key in old
+            if key not in new
         ]
         found += [
-            {"op": "add", "path": _child(path, key), "value": value}
+            {"op": "add", "path": _pointer_to(path, key), "value": value}
             for key, value in new.items()
             if key not in old
         ]
     for key, value in old.items():
         changed = new.get(key, value)
         if changed is not value and changed != value:
-            _compare(_child(path, key), value, changed, found)
+            _compare(_pointer_to(path, key), value, changed, found)
 
 
 def _compare_lists(
@@ -96,13 +98,13 @@ def _compare_lists(
 
 
 def _is_paired(old: Any, new: Any) -> bool:
-    """Say whether two items of a list are one and the same, changed or not."""
+    """Whether two items of a list are one and the same, changed or not."""
     if isinstance(old, dict) and isinstance(new, dict):
         return bool(old.get("name") == new.get("name"))
     return bool(old == new)
 
 
-def _child(path: str, key: str) -> str:
+def _pointer_to(path: str, key: str) -> str:
     """Return the pointer to a member of an object."""
     if "/" in key or "~" in key:
         key = key.replace("~", "~0").replace("/", "~1")
@@ -118,7 +120,7 @@ def draft_of(pod: dict[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     pod : dict
-        One that `read_pod` takes.
+        One that `decode_pod` takes.
 
     Notes
     -----
@@ -157,3 +159,11 @@ def _copied(parent: dict[str, Any], **copies: Callable[[Any], Any]) -> dict[str,
         if parent.get(key) is not None:
             copied[key] = copy(parent[key])
     return copied
+
+
+def member_of(parent: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the object under `key`, made if it is absent or null."""
+    if parent.get(key) is None:
+        parent[key] = {}
+    member: dict[str, Any] = parent[key]
+    return member

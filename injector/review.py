@@ -185,7 +185,7 @@ def _value_faults(envelope: _Envelope) -> list[Fault]:
     return faults
 
 
-def read_pod(tree: Any) -> Pod:
+def decode_pod(tree: Any) -> Pod:
     """Return a pod as far as we read it; raise `ReviewError` with all its faults."""
     try:
         return msgspec.convert(tree, Pod)

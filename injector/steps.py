@@ -1,80 +1,50 @@
-"""Steps of the webhook: protocols, and those for scheduler name and toleration."""
+"""Steps of a review: protocol, outcomes, and those for scheduler and tolerations."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
 
-from cluster.decode.objects import Pod
-from injector.review import ReviewError, read_pod
+from injector.admitted_pod import AdmittedPod
+from injector.review import ReviewError
 from scoring.faults import Fault
-from scoring.quantity import QuantityError, exact_amount, shorten
+from scoring.quantity import shorten
 from scoring.resources import ResourceScope, is_whole_gpu
 
-# Of pods that the kubelet runs whatever the API server thinks of them.
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 
-SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
+OPTED_OUT: Final = "keep"
 
-
-@dataclass(frozen=True, slots=True)
-class PodFacts:
-    """Plain facts about the pod of one admission request.
-
-    Attributes
-    ----------
-    request_uid : str
-        UID of the request, not of the pod, which has none yet.
-    namespace : str
-        That of the request; the pod's own may still be empty.
-    name, generate_name : str
-        As far as known at admission: a pod made by a controller has no name yet.
-    owner_uid : str
-        UID of the pod's controller; empty for a pod without one.
-    is_dry_run : bool
-        Whether nothing may be kept of this request.
-    """
-
-    request_uid: str
-    namespace: str
-    name: str
-    generate_name: str
-    owner_uid: str
-    is_dry_run: bool
+_PATH: Final = "request.object.spec.schedulerName"
 
 
-@dataclass(frozen=True, slots=True)
-class FallbackResult:
-    """What a fallback step did to a pod.
+class AdmissionOutcome(StrEnum):
+    """What became of one admission request; a metric label."""
 
-    Attributes
-    ----------
-    outcome : str
-        One of a small fixed set; a metric label.
-    warnings : tuple of str
-        For the user, each short.
-    audit : mapping
-        audit annotation key -> value
-    """
-
-    outcome: str
-    warnings: tuple[str, ...] = ()
-    audit: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    INJECTED = "injected"
+    UNCHANGED = "unchanged"
+    SKIPPED = "skipped"
+    REJECTED = "rejected"
+    FAILED = "failed"
 
 
-class FallbackStep(Protocol):
-    """Chooses another GPU resource for a pod before CPU and memory are injected.
+class AdmissionReason(StrEnum):
+    """Why; a metric label and a log field."""
 
-    Called from any worker thread, several at once.
-    """
-
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> FallbackResult:
-        """Change `pod`, a copy of our own, in place."""
-        ...
-
-    def release(self, facts: PodFacts) -> None:
-        """Give back what `apply` holds for this request; twice does no harm."""
-        ...
+    NOT_A_CREATE = "not_a_create"
+    NOT_A_POD = "not_a_pod"
+    NO_OBJECT = "no_object"
+    SYSTEM_NAMESPACE = "system_namespace"
+    STATIC_POD = "static_pod"
+    WHITE_LISTED_NAMESPACE = "white_listed_namespace"
+    NO_GPU_TYPE = "no_gpu_type"
+    UNKNOWN_GPU_TYPE = "unknown_gpu_type"
+    NO_GPU = "no_gpu"
+    RULE_APPLIED = "rule_applied"
+    ALREADY_APPLIED = "already_applied"
+    ILLEGAL_QUANTITY = "illegal_quantity"
+    TWO_GPU_RESOURCES = "two_gpu_resources"
+    OVER_BUDGET = "over_budget"
+    INTERNAL_ERROR = "internal_error"
 
 
 class PodStep(Protocol):
@@ -84,16 +54,9 @@ class PodStep(Protocol):
     outside the skipped namespaces; a second call must change nothing more.
     """
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
-        """Change `pod`, a copy of our own, in place; return warnings for the user."""
+    def apply(self, pod: AdmittedPod) -> tuple[str, ...]:
+        """Change `pod` in place; return warnings for the user."""
         ...
-
-
-DEFAULT_SCHEDULER: Final = "default-scheduler"
-
-OPTED_OUT: Final = "keep"
-
-_PATH: Final = "request.object.spec.schedulerName"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +68,6 @@ class SchedulerStep:
 
     Attributes
     ----------
-    scope : ResourceScope
-    scheduler_name : str
     opt_out_label : str
         A pod with this label and the value ``keep`` stays with its own scheduler.
     """
@@ -115,24 +76,21 @@ class SchedulerStep:
     scheduler_name: str
     opt_out_label: str
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+    def apply(self, pod: AdmittedPod) -> tuple[str, ...]:
         """Set ``spec.schedulerName``; warn if another scheduler was chosen.
 
         Raises `ReviewError` if the one that was chosen is no text.
         """
-        del facts
-        view = read_pod(pod)
-        labels = view.metadata.labels or {}
+        labels = pod.decoded.metadata.labels or {}
         if labels.get(self.opt_out_label) == OPTED_OUT:
             return ()
-        if not any(self.scope.is_managed(resource) for resource in asked(view)):
+        if not any(map(self.scope.is_managed, pod.asked_resources())):
             return ()
-        spec = pod["spec"]
-        before = spec.get("schedulerName") or DEFAULT_SCHEDULER
+        before = pod.tree["spec"].get("schedulerName") or DEFAULT_SCHEDULER
         if not isinstance(before, str):
             fault = Fault(_PATH, f"wanted text, got {shorten(before)}")
             raise ReviewError([fault])
-        spec["schedulerName"] = self.scheduler_name
+        pod.edit()["spec"]["schedulerName"] = self.scheduler_name
         if before in {DEFAULT_SCHEDULER, self.scheduler_name}:
             return ()
         return (
@@ -149,52 +107,25 @@ class TolerationStep:
 
     The toleration is that of the ``ExtendedResourceToleration`` admission plugin; for
     slices and shares, nodes tainted with the vendor's whole GPU are tolerated, too.
-
-    Attributes
-    ----------
-    scope : ResourceScope
     """
 
     scope: ResourceScope
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+    def apply(self, pod: AdmittedPod) -> tuple[str, ...]:
         """Add the tolerations that the pod lacks."""
-        del facts
         keys: dict[str, None] = {}
-        for resource in asked(read_pod(pod)):
+        for resource in pod.asked_resources():
             if self.scope.is_gpu(resource):
                 keys[resource] = None
                 if not is_whole_gpu(resource):
                     keys[f"{resource.partition('/')[0]}/gpu"] = None
         if not keys:
             return ()
-        tolerations = pod["spec"].get("tolerations") or []
+        spec = pod.edit()["spec"]
+        tolerations = spec.get("tolerations") or []
         for key in sorted(keys):
             wanted = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
             if wanted not in tolerations:
                 tolerations.append(wanted)
-        pod["spec"]["tolerations"] = tolerations
+        spec["tolerations"] = tolerations
         return ()
-
-
-def asked(view: Pod) -> Iterator[str]:
-    """Yield the resources of which any container of a pod asks more than nothing.
-
-    A quantity that cannot be read counts as nothing: the API server refuses it.
-    """
-    spec = view.spec
-    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
-        if container.resources is None:
-            continue
-        for amounts in (container.resources.limits, container.resources.requests):
-            for resource, quantity in (amounts or {}).items():
-                if _is_positive(quantity):
-                    yield resource
-
-
-def _is_positive(quantity: Any) -> bool:
-    """Say whether a quantity is above 0."""
-    try:
-        return exact_amount(quantity) > 0
-    except QuantityError:
-        return False

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from extender.tracking.deferred import DeferredMetrics
 from extender.wakeup.waker import OUTCOMES as WAKE_OUTCOMES
-from injector.rules.rules import Outcome, Reason
+from injector.steps import AdmissionOutcome, AdmissionReason
 from scoring.feasibility import REASONS, Feasibility, Verdict
 
 DURATION_BUCKETS: Final = (
@@ -232,7 +232,9 @@ class Metrics:
         """Count a unschedulable pod that was to be woken."""
         self._wake_ups[outcome].inc()
 
-    def observe_admission(self, outcome: Outcome, reason: Reason) -> None:
+    def observe_admission(
+        self, outcome: AdmissionOutcome, reason: AdmissionReason
+    ) -> None:
         """Count one admission request."""
         self._admissions.labels(outcome.value, reason.value).inc()
 

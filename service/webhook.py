@@ -4,21 +4,20 @@ from pathlib import Path
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import SnapshotSource
-from injector.admission import AdmissionObserver, AdmissionOptions
+from injector.admission import Admission, AdmissionObserver, AdmissionOptions
 from injector.affinity.step import AffinityStep, KnownGpus
 from injector.fallback.annotations import FallbackAnnotations
 from injector.fallback.chains import Chains
 from injector.fallback.fallback import Fallback, FallbackOptions
 from injector.fallback.holds import Holds
 from injector.http import MutateResource
-from injector.resources.inject import Injector, InjectorOptions
+from injector.resources.inject import Injector
 from injector.rules.conflicts import RuleContext
 from injector.rules.file import load_rules
 from injector.rules.rules import RuleBook, Rules
 from injector.steps import PodStep, SchedulerStep, TolerationStep
-from injector.warnings.capacity import CapacityCheck
+from injector.warnings.capacity import CapacityCheck, LimitCheck
 from injector.warnings.gpu_types import GpuTypeCheck
-from injector.warnings.limit_ranges import LimitCheck
 from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
 from scoring.gpu.requirements import GpuAnnotations
 from scoring.resources import ResourceScope
@@ -64,28 +63,44 @@ class Webhook:
             self.holds,
             build_fallback_options(fallback, self._demands, self._known_gpus),
         )
-        injector = Injector(self._rules.current, build_injector_options(injection))
-        self.resource = MutateResource(
-            injector,
+        self.admission = Admission(
             self._fallback,
+            Injector(
+                self._rules.current,
+                trigger_annotation=injection.trigger_annotation,
+                existing=injection.existing,
+            ),
+            self._build_steps(source, scope),
             metrics,
             AdmissionOptions(
-                steps=self._build_steps(scope),
-                checks=(
-                    CapacityCheck(source, scope, self._demands),
-                    LimitCheck(source, scope),
-                    GpuTypeCheck(self._demands, scope, source),
-                ),
+                skipped_namespaces=frozenset(injection.skipped_namespaces),
                 is_fail_open=injection.failure_policy == "Ignore",
             ),
         )
+        self.resource = MutateResource(self.admission)
 
-    def _build_steps(self, scope: ResourceScope) -> tuple[PodStep, ...]:
-        """Return the steps that the settings switch on."""
-        steps = build_steps(self._injection, scope)
-        if self._known_gpus is None:
-            return steps
-        return (*steps, AffinityStep(self._known_gpus, self._demands, scope))
+    def _build_steps(
+        self, source: SnapshotSource, scope: ResourceScope
+    ) -> tuple[PodStep, ...]:
+        """Return what follows fallback and injection, in the order in which it runs."""
+        settings = self._injection
+        steps: list[PodStep] = []
+        if settings.scheduler_name is not None:
+            steps.append(
+                SchedulerStep(
+                    scope, settings.scheduler_name, settings.scheduler_opt_out_label
+                )
+            )
+        if settings.toleration:
+            steps.append(TolerationStep(scope))
+        if self._known_gpus is not None:
+            steps.append(AffinityStep(self._known_gpus, self._demands, scope))
+        return (
+            *steps,
+            CapacityCheck(source, scope, self._demands),
+            LimitCheck(source, scope),
+            GpuTypeCheck(self._demands, scope, source),
+        )
 
     def load_rules(self) -> None:
         """Put the rule file to use; raise `RulesError` with all its faults."""
@@ -135,31 +150,6 @@ def build_rule_context(
     )
 
 
-def build_injector_options(settings: InjectionSettings) -> InjectorOptions:
-    """Return the settings of injection as the injector has them."""
-    return InjectorOptions(
-        settings.trigger_annotation,
-        settings.existing,
-        frozenset(settings.skipped_namespaces),
-    )
-
-
-def build_steps(
-    settings: InjectionSettings, scope: ResourceScope
-) -> tuple[PodStep, ...]:
-    """Return the optional steps that the settings switch on."""
-    steps: list[PodStep] = []
-    if settings.scheduler_name is not None:
-        steps.append(
-            SchedulerStep(
-                scope, settings.scheduler_name, settings.scheduler_opt_out_label
-            )
-        )
-    if settings.toleration:
-        steps.append(TolerationStep(scope))
-    return tuple(steps)
-
-
 def build_fallback_options(
     settings: FallbackSettings,
     demands: GpuRequirementsReader,
@@ -173,6 +163,6 @@ def build_fallback_options(
         ),
         annotations=FallbackAnnotations(**settings.annotations.model_dump()),
         unschedulable_seconds=settings.unschedulable_seconds,
-        demands=demands,
-        known_gpus=known_gpus,
+        gpu_requirements=demands,
+        require_gpus=None if known_gpus is None else known_gpus.require,
     )

@@ -6,7 +6,7 @@ from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.failures import FailureLimits
 from injector.rules.conflicts import RuleContext
 from service.settings.settings import Settings
-from service.webhook import build_fallback_options, build_injector_options
+from service.webhook import build_fallback_options
 
 SETTINGS: Final = Settings()
 GPU_ANNOTATIONS: Final = SETTINGS.gpu_annotations()
@@ -15,7 +15,6 @@ FALLBACK_OPTIONS: Final = build_fallback_options(
     SETTINGS.fallback, GpuRequirementsReader(GPU_ANNOTATIONS), None
 )
 HOLD_SECONDS: Final = SETTINGS.fallback.hold_seconds
-INJECTOR_OPTIONS: Final = build_injector_options(SETTINGS.injection)
 # Of a webhook that does nothing but inject.
 RULE_CONTEXT: Final = RuleContext(
     SETTINGS.injection.trigger_annotation, frozenset(), frozenset(), GPU_ANNOTATIONS

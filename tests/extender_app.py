@@ -9,15 +9,14 @@ import falcon.testing
 from cluster.ledger.writer import SnapshotCell
 from extender.tracking.last_answers import LastAnswers
 from injector.http import MutateResource
-from injector.resources.inject import Injector
-from injector.rules.rules import RuleBook, Rules
+from injector.rules.rules import Rules
 from service.http.app import create_app
 from service.http.health import Health
 from service.metrics import Metrics
 from service.runtime import build_verb_options
 from service.settings.settings import Settings
 from tests.builders import make_snapshot
-from tests.defaults import INJECTOR_OPTIONS
+from tests.fakes.webhook import make_admission
 
 FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
@@ -69,12 +68,11 @@ class ExtenderApp:
         self.health = Health(self.cell, lambda: {"file": 0.0}, 180.0)
         self.health.serve()
         options = build_verb_options(make_settings(settings))
-        injector = Injector(RuleBook(Rules()).current, INJECTOR_OPTIONS)
         self.client = falcon.testing.TestClient(
             create_app(
                 self.cell,
                 lambda: options,
-                MutateResource(injector, None, self.metrics),
+                MutateResource(make_admission(Rules, self.metrics)),
                 self.metrics,
                 self.health,
                 **{"answered": LastAnswers(), **more},

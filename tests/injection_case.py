@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from injector.rules.rules import Reason
+from injector.steps import AdmissionReason
 from tests.fakes.webhook import (
     C1,
     GPU,
@@ -33,7 +33,7 @@ class Case:
         All that the user is told.
     audit : mapping
         Audit annotations beside the name of the reason.
-    reason : Reason
+    reason : AdmissionReason
         Why nothing is injected, where that is so.
     message : str
         Of the refusal, where the pod is refused.
@@ -48,7 +48,7 @@ class Case:
     annotations: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
-    reason: Reason | None = None
+    reason: AdmissionReason | None = None
     message: str = ""
     server_refuses: str = ""
 
@@ -62,7 +62,9 @@ def budget_case(amounts: dict[str, dict[str, str]], pod: dict[str, Any]) -> Case
     return Case(pod, injected=amounts, annotations={NETWORKS: "tke-route-eni"})
 
 
-def skipped(pod: dict[str, Any], reason: Reason, *warnings: str, **more: Any) -> Case:
+def skipped(
+    pod: dict[str, Any], reason: AdmissionReason, *warnings: str, **more: Any
+) -> Case:
     return Case(pod, reason=reason, warnings=warnings, **more)
 
 

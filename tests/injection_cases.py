@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from injector.rules.rules import Reason
+from injector.steps import AdmissionReason
 from tests.fakes.webhook import (
     GPU,
     container,
@@ -168,7 +168,7 @@ ARITHMETIC = [
 
 KINDS = [
     pytest.param(
-        skipped(make_pod(container("a", gpus(0))), Reason.NO_GPU, NO_GPU),
+        skipped(make_pod(container("a", gpus(0))), AdmissionReason.NO_GPU, NO_GPU),
         id="zero GPUs",
     ),
     pytest.param(
@@ -208,7 +208,7 @@ PROTOCOL = [
     pytest.param(
         skipped(
             make_pod(container("a", gpus(1))),
-            Reason.SYSTEM_NAMESPACE,
+            AdmissionReason.SYSTEM_NAMESPACE,
             namespace="kube-system",
         ),
         id="kube-system",
@@ -220,14 +220,14 @@ PROTOCOL = [
                 annotations={"kubernetes.io/config.mirror": "hash"},
                 nodeName="node-a",
             ),
-            Reason.STATIC_POD,
+            AdmissionReason.STATIC_POD,
         ),
         id="mirror pod",
     ),
     pytest.param(
         skipped(
             make_pod(container("a", gpus(1)), annotations={STATIC: "file"}),
-            Reason.STATIC_POD,
+            AdmissionReason.STATIC_POD,
         ),
         id="static pod",
     ),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from injector.rules.rules import Reason
+from injector.steps import AdmissionReason
 from tests.fakes.webhook import (
     AMD,
     C1,
@@ -95,7 +95,7 @@ PARITY = [
     pytest.param(
         skipped(
             make_pod(container("a", gpus(2))),
-            Reason.WHITE_LISTED_NAMESPACE,
+            AdmissionReason.WHITE_LISTED_NAMESPACE,
             rules={**TRAINING, "namespaceWhiteList": ["gpu-training"]},
             namespace="gpu-training",
         ),
@@ -104,7 +104,7 @@ PARITY = [
     pytest.param(
         skipped(
             make_pod(container("a", gpus(1)), gpu_type="T4"),
-            Reason.UNKNOWN_GPU_TYPE,
+            AdmissionReason.UNKNOWN_GPU_TYPE,
             "no rule for GPU type 'T4': nothing injected",
         ),
         id="unknown type",
@@ -112,17 +112,22 @@ PARITY = [
     pytest.param(
         skipped(
             make_pod(container("a", gpus(1)), gpu_type="v100"),
-            Reason.UNKNOWN_GPU_TYPE,
+            AdmissionReason.UNKNOWN_GPU_TYPE,
             "no rule for GPU type 'v100': nothing injected",
         ),
         id="type in other letters",
     ),
     pytest.param(
-        skipped(make_pod(container("a", gpus(1)), gpu_type=None), Reason.NO_GPU_TYPE),
+        skipped(
+            make_pod(container("a", gpus(1)), gpu_type=None),
+            AdmissionReason.NO_GPU_TYPE,
+        ),
         id="no annotation",
     ),
     pytest.param(
-        skipped(make_pod(container("a", asks(cpu="1"))), Reason.NO_GPU, NO_GPU),
+        skipped(
+            make_pod(container("a", asks(cpu="1"))), AdmissionReason.NO_GPU, NO_GPU
+        ),
         id="annotation and no GPU",
     ),
     pytest.param(

@@ -1,4 +1,4 @@
 """GPU requirements of a pod, written as its required node affinity.
 
-Injection of resources and fallback are not imported here.
+Fallback and resources of the injector are not imported here.
 """

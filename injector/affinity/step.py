@@ -1,20 +1,19 @@
-"""What a pod wants of the GPUs, written into it as required node affinity."""
+"""GPU requirements of a pod, written into it as required node affinity."""
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
+from injector.admitted_pod import AdmittedPod
 from injector.affinity.terms import (
     NodeSelectorTerms,
     add_node_selector_terms,
     build_node_selector_terms,
 )
-from injector.fallback.simulation import MinimumGpu
-from injector.review import read_pod
-from injector.steps import PodFacts
 from scoring.gpu.affinity import (
+    GpuCriteria,
     LabelTerm,
     RequestedGpus,
     refusing_terms,
@@ -23,11 +22,8 @@ from scoring.gpu.affinity import (
 from scoring.gpu.node_gpus import GpuLabelRules
 from scoring.gpu.node_labels import GpuLabels, LabelledGpus
 from scoring.gpu.requirements import GpuRequirements, GpuRequirementsError
-from scoring.pod_request import effective_request
 from scoring.protocols import NodeFacts
 from scoring.resources import Remembered, Request, ResourceScope
-
-_Wish: TypeAlias = RequestedGpus | MinimumGpu
 
 _MAX_KNOWN: Final = 1024
 
@@ -41,7 +37,7 @@ TOO_MANY_TERMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the labels of the nodes were, and what follows from it.
+    """The labels of the nodes as they were, and what follows from them.
 
     Attributes
     ----------
@@ -53,31 +49,31 @@ class _Seen:
     kind_of : dict
         node name -> its facts and kind
     demands : dict
-        wish -> what labels must be for it
+        criteria -> what labels must be for it
     """
 
     labels: GpuLabels
     facts: tuple[NodeFacts, ...] = ()
     kinds: tuple[LabelledGpus, ...] = ()
     kind_of: dict[str, tuple[NodeFacts, LabelledGpus]] = field(default_factory=dict)
-    demands: dict[_Wish, NodeSelectorTerms] = field(default_factory=dict)
+    demands: dict[GpuCriteria, NodeSelectorTerms] = field(default_factory=dict)
 
-    def gpu_requirements_of(self, wish: _Wish) -> NodeSelectorTerms:
-        """Return what labels must be for a wish."""
-        known = self.demands.get(wish)
+    def gpu_requirements_of(self, criteria: GpuCriteria) -> NodeSelectorTerms:
+        """Return what labels must be for criteria."""
+        known = self.demands.get(criteria)
         if known is None:
-            known = build_node_selector_terms(self._alternatives(wish))
-            if isinstance(wish, RequestedGpus) and not _is_brief(wish.request):
+            known = build_node_selector_terms(self._alternatives(criteria))
+            if isinstance(criteria, RequestedGpus) and not _is_brief(criteria.request):
                 return known
             if len(self.demands) >= _MAX_KNOWN:
                 self.demands.clear()
-            self.demands[wish] = known
+            self.demands[criteria] = known
         return known
 
-    def _alternatives(self, wish: _Wish) -> tuple[LabelTerm, ...]:
-        if isinstance(wish, RequestedGpus):
-            return required_terms(self.labels.rules, wish, self.kinds)
-        return refusing_terms(self.labels.rules, wish, self.kinds)
+    def _alternatives(self, criteria: GpuCriteria) -> tuple[LabelTerm, ...]:
+        if isinstance(criteria, RequestedGpus):
+            return required_terms(self.labels.rules, criteria, self.kinds)
+        return refusing_terms(self.labels.rules, criteria, self.kinds)
 
     def with_nodes(self, facts: tuple[NodeFacts, ...]) -> "_Seen":
         """Return the same for other nodes."""
@@ -107,7 +103,7 @@ class KnownGpus:
         self._source = source
         # Held for one comparison, so that nodes seen by old rules replace no new ones.
         self._lock = threading.Lock()
-        # PERF: pods come more often than labels change, and wish for the same.
+        # PERF: pods come more often than labels change, and criteria for the same.
         self._seen: _Seen
         self.use(rules)
 
@@ -116,18 +112,16 @@ class KnownGpus:
         with self._lock:
             self._seen = _Seen(GpuLabels(rules))
 
-    def require(self, pod: dict[str, Any], wish: _Wish) -> tuple[str, ...]:
-        """Require of the node of `pod` what `wish` says, as far as labels tell it.
+    def require(self, pod: AdmittedPod, criteria: GpuCriteria) -> tuple[str, ...]:
+        """Require of the node of `pod` what `criteria` says, as far as labels tell it.
 
         Returns a warning if that cannot be written. A pod that has a node already is
         left alone: the kubelet checks affinity, too.
         """
-        spec = pod["spec"]
-        if spec.get("nodeName"):
+        if pod.decoded.spec.node_name:
             return ()
-        is_written = add_node_selector_terms(
-            spec, self._look().gpu_requirements_of(wish)
-        )
+        terms = self._look().gpu_requirements_of(criteria)
+        is_written = add_node_selector_terms(pod.edit()["spec"], terms)
         return () if is_written else (TOO_MANY_TERMS,)
 
     def _look(self) -> _Seen:
@@ -147,7 +141,7 @@ class KnownGpus:
 
 
 def _is_brief(request: Request) -> bool:
-    """Say whether to remember `request`: nobody has checked yet what it names."""
+    """Whether to remember `request`: nobody has checked yet what it names."""
     return sum(len(name) for name, _ in request) <= _MAX_KEPT_LENGTH
 
 
@@ -171,24 +165,21 @@ class AffinityStep:
         self._demands = demands
         self._is_managed = Remembered(scope.is_managed).__getitem__
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+    def apply(self, pod: AdmittedPod) -> tuple[str, ...]:
         """Write the affinity; return a warning if it cannot be written."""
-        del facts
         gpu_requirements = self._gpu_requirements_of(pod)
         if gpu_requirements is None:
             return ()
-        spec = read_pod(pod).spec
-        request = effective_request(spec, self._is_managed, lambda _path, _error: None)
+        request = tuple((name, 1) for name, _ in pod.request if self._is_managed(name))
         if not request:
             return ()
-        wish = RequestedGpus(gpu_requirements, tuple((name, 1) for name, _ in request))
-        return self._known.require(pod, wish)
+        criteria = RequestedGpus(gpu_requirements, request)
+        return self._known.require(pod, criteria)
 
-    def _gpu_requirements_of(self, pod: dict[str, Any]) -> GpuRequirements | None:
+    def _gpu_requirements_of(self, pod: AdmittedPod) -> GpuRequirements | None:
         """Return the demand, None where it says nothing that labels can answer."""
-        metadata = pod.get("metadata") or {}
         try:
-            gpu_requirements = self._demands.read(metadata.get("annotations"))
+            gpu_requirements = self._demands.read(pod.annotations)
         except GpuRequirementsError:
             return None  # `GpuTypeCheck` tells the user
         is_hard = (

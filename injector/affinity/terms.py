@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from injector.patch import member_of
 from scoring.gpu.affinity import LabelRule, LabelTerm
 
 _Term: TypeAlias = dict[str, Any]
@@ -84,8 +85,8 @@ def add_node_selector_terms(
         return True
     if len(terms) > MAX_TERMS or _count_values(terms) > MAX_VALUES:
         return False
-    affinity = _child(_child(spec, "affinity"), "nodeAffinity")
-    _child(affinity, _REQUIRED)[_TERMS] = terms
+    affinity = member_of(member_of(spec, "affinity"), "nodeAffinity")
+    member_of(affinity, _REQUIRED)[_TERMS] = terms
     return True
 
 
@@ -138,13 +139,13 @@ def _written(rule: LabelRule) -> dict[str, Any]:
 
 
 def _implies(expressions: Iterable[Mapping[str, Any]], alternative: LabelTerm) -> bool:
-    """Say whether whatever meets `expressions` meets the alternative, too."""
+    """Whether whatever meets `expressions` meets the alternative, too."""
     present = list(expressions)
     return all(_holds_by(present, rule) for rule in alternative)
 
 
 def _holds_by(expressions: Sequence[Mapping[str, Any]], rule: LabelRule) -> bool:
-    """Say whether one of `expressions` is as narrow as `rule`, or narrower."""
+    """Whether one of `expressions` is as narrow as `rule`, or narrower."""
     return any(
         _is_narrower(item.get("operator"), frozenset(item.get("values") or ()), rule)
         for item in expressions
@@ -153,7 +154,7 @@ def _holds_by(expressions: Sequence[Mapping[str, Any]], rule: LabelRule) -> bool
 
 
 def _is_narrower(operator: Any, values: frozenset[str], rule: LabelRule) -> bool:
-    """Say whether a requirement on the label of `rule` implies it."""
+    """Whether a requirement on the label of `rule` implies it."""
     match rule.operator:
         case "In":
             return operator == "In" and values <= frozenset(rule.values)
@@ -173,11 +174,3 @@ def _required(spec: Mapping[str, Any]) -> dict[str, Any] | None:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required: dict[str, Any] | None = affinity.get(_REQUIRED)
     return required
-
-
-def _child(parent: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the object under `key`, made if it is absent or null."""
-    if parent.get(key) is None:
-        parent[key] = {}
-    child: dict[str, Any] = parent[key]
-    return child

@@ -1,4 +1,4 @@
-"""Another GPU resource for a pod whose own is not free, and what is held for it.
+"""Another GPU resource for a pod whose own is not free, and promises of it.
 
-Injection of resources and affinity are not imported here.
+Resources and affinity of the injector are not imported here.
 """

@@ -1,4 +1,4 @@
-"""The forms that a pod can take along its chains, and putting one into effect."""
+"""Forms that a pod can take along its chains, and putting one into effect."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cluster.decode.objects import Container, PodSpec, ResourceRequirements
 from injector.fallback.chains import Chains, profile_memory_gib, short_name
-from injector.fallback.choice import Plan
+from injector.fallback.choice import Alternative
 from injector.fallback.simulation import MinimumGpu
 from scoring.faults import Fault
 from scoring.pod_request import RequestFault, container_amounts, effective_request
@@ -15,7 +15,7 @@ from scoring.quantity import QuantityError, parse_amount
 from scoring.resources import is_whole_gpu
 
 # A pod that asks for one resource has a handful; more need several long chains at once.
-MAX_PLANS: Final = 256
+MAX_ALTERNATIVES: Final = 256
 
 # Containers, in all forms together; a pod may have thousands.
 MAX_REREAD: Final = 8192
@@ -25,19 +25,19 @@ CONTAINER_LISTS: Final = ("containers", "initContainers")
 
 @dataclass(frozen=True, slots=True)
 class ContainerChange:
-    """What one container asked before, and what became of it.
+    """A change of one container: what it asked before, and what became of it.
 
     Attributes
     ----------
     container : str
-    moves : tuple of (str, str)
+    substitutions : tuple of (str, str)
         Resource and what it became.
     original : tuple of (str, int)
         Resource and how many of it were asked.
     """
 
     container: str
-    moves: tuple[tuple[str, str], ...]
+    substitutions: tuple[tuple[str, str], ...]
     original: tuple[tuple[str, int], ...]
 
 
@@ -49,17 +49,17 @@ def named_resources(spec: PodSpec) -> Iterator[str]:
             yield from container.resources.requests or ()
 
 
-def read_plans(
+def read_alternatives(
     spec: PodSpec, chains: Chains, *, takes_shares: bool
-) -> tuple[list[Plan], list[Fault]]:
-    """Return what `build_plans` does of a pod, and what does not parse."""
+) -> tuple[list[Alternative], list[Fault]]:
+    """Return the alternatives of a pod as `build_alternatives` does, and its faults."""
     faults: list[Fault] = []
 
     def collect(path: str, error: QuantityError) -> None:
         faults.append(Fault(path, str(error)))
 
     amounts = chain_amounts(spec, chains, collect)
-    return build_plans(amounts, chains, takes_shares=takes_shares), faults
+    return build_alternatives(amounts, chains, takes_shares=takes_shares), faults
 
 
 def chain_amounts(spec: PodSpec, chains: Chains, on_fault: RequestFault) -> PodSpec:
@@ -82,7 +82,9 @@ def chain_amounts(spec: PodSpec, chains: Chains, on_fault: RequestFault) -> PodS
     )
 
 
-def build_plans(amounts: PodSpec, chains: Chains, *, takes_shares: bool) -> list[Plan]:
+def build_alternatives(
+    amounts: PodSpec, chains: Chains, *, takes_shares: bool
+) -> list[Alternative]:
     """Return the forms that the pod can take, best first; the first changes nothing.
 
     Parameters
@@ -95,7 +97,7 @@ def build_plans(amounts: PodSpec, chains: Chains, *, takes_shares: bool) -> list
 
     Returns
     -------
-    list of Plan
+    list of Alternative
         Empty if the pod asks for nothing that can fall.
 
     Notes
@@ -104,70 +106,74 @@ def build_plans(amounts: PodSpec, chains: Chains, *, takes_shares: bool) -> list
     fewest steps altogether come first, and among equals those that spare the resources
     named first in the chains.
     """
-    sources = chains.in_order(dict(_effective(amounts, {})))
+    unchanged = _effective(amounts, {})
+    sources = chains.in_order(dict(unchanged))
     if not sources:
         return []
-    plans = []
+    alternatives = [Alternative((), unchanged)]
     containers = len(amounts.containers or ()) + len(amounts.init_containers or ())
-    most = min(MAX_PLANS, 1 + MAX_REREAD // max(containers, 1))
-    for moves in islice(_all_moves(sources, chains), most):
-        request = _effective(amounts, dict(moves))
-        plans.append(Plan(moves, request, _minimum_gpu(moves, takes_shares)))
-    return plans
+    most = min(MAX_ALTERNATIVES, 1 + MAX_REREAD // max(containers, 1))
+    for substitutions in islice(_all_substitutions(sources, chains), 1, most):
+        request = _effective(amounts, dict(substitutions))
+        gpu = _minimum_gpu(substitutions, takes_shares)
+        alternatives.append(Alternative(substitutions, request, gpu))
+    return alternatives
 
 
-def _all_moves(
+def _all_substitutions(
     sources: Sequence[str], chains: Chains
 ) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Yield what can become of `sources`, the fewest steps first.
+    """Yield what `sources` can become, the fewest steps first: none at first.
 
     Nothing falls to what itself falls further, to push out what might have stayed.
     """
     tails = [chains.tail(source) for source in sources]
     for steps in _by_steps([len(tail) for tail in tails]):
-        moves = tuple(
+        substitutions = tuple(
             (source, tail[step - 1])
             for source, tail, step in zip(sources, tails, steps, strict=True)
             if step
         )
-        if {source for source, _ in moves}.isdisjoint(target for _, target in moves):
-            yield moves
+        if {source for source, _ in substitutions}.isdisjoint(
+            target for _, target in substitutions
+        ):
+            yield substitutions
 
 
-def move_resources(
-    pod: dict[str, Any], moves: Mapping[str, str]
+def substitute_resources(
+    pod: dict[str, Any], substitutions: Mapping[str, str]
 ) -> list[ContainerChange]:
-    """Put `moves` into effect in every container that asks; return what changed.
+    """Make the substitutions in every container that asks; return what changed.
 
     Requests and limits both change. What the container asks of a target already is
-    added to. No target may be a source, as in a `Plan`.
+    added to. No target may be a source, as in an `Alternative`.
     """
     changes = []
     for name in CONTAINER_LISTS:
         for container in pod["spec"].get(name) or ():
-            change = _move_in(container, moves)
+            change = _substitute_in(container, substitutions)
             if change is not None:
                 changes.append(change)
     return changes
 
 
-def record_of(changes: Sequence[ContainerChange]) -> str:
+def format_record(changes: Sequence[ContainerChange]) -> str:
     """Return the changes as one line; containers are named where they differ.
 
     >>> one = ContainerChange("a", (("nvidia.com/mig-2g.20gb", "nvidia.com/gpu"),), ())
-    >>> record_of([one])
+    >>> format_record([one])
     '2g.20gb->gpu'
     """
-    is_same = len({change.moves for change in changes}) == 1
+    is_same = len({change.substitutions for change in changes}) == 1
     return ",".join(
         f"{'' if is_same else change.container + '='}"
         f"{short_name(source)}->{short_name(target)}"
         for change in (changes[:1] if is_same else changes)
-        for source, target in change.moves
+        for source, target in change.substitutions
     )
 
 
-def original_of(changes: Sequence[ContainerChange]) -> str:
+def format_original(changes: Sequence[ContainerChange]) -> str:
     """Return what the changed containers asked before, as one line."""
     return ",".join(
         f"{change.container}:{resource}={amount}"
@@ -186,17 +192,17 @@ def _asking(container: Container, amounts: dict[str, int]) -> Container:
 
 
 def _effective(
-    amounts: PodSpec, moves: Mapping[str, str]
+    amounts: PodSpec, substitutions: Mapping[str, str]
 ) -> tuple[tuple[str, int], ...]:
-    """Return the effective request that the pod has after `moves`.
+    """Return the effective request that the pod has after `substitutions`.
 
-    It is computed anew for each form: an init container and a container that ask for
+    Each form has one of its own: an init container and a container that ask for
     different resources take the larger share of one resource, not the sum.
     """
 
     def moved(containers: Sequence[Container] | None) -> tuple[Container, ...]:
         return tuple(
-            _asking(container, _moved_amounts(container, moves))
+            _asking(container, _substituted_amounts(container, substitutions))
             for container in containers or ()
         )
 
@@ -207,11 +213,13 @@ def _effective(
     return effective_request(spec, lambda _: True, lambda _path, _error: None)
 
 
-def _moved_amounts(container: Container, moves: Mapping[str, str]) -> dict[str, int]:
+def _substituted_amounts(
+    container: Container, substitutions: Mapping[str, str]
+) -> dict[str, int]:
     moved: dict[str, int] = {}
     requests = container.resources.requests if container.resources else None
     for resource, amount in (requests or {}).items():
-        target = moves.get(resource, resource)
+        target = substitutions.get(resource, resource)
         moved[target] = moved.get(target, 0) + amount
     return moved
 
@@ -236,9 +244,11 @@ def _with_sum(limits: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
             yield (first, *others)
 
 
-def _minimum_gpu(moves: Sequence[tuple[str, str]], takes_shares: bool) -> MinimumGpu:
+def _minimum_gpu(
+    substitutions: Sequence[tuple[str, str]], takes_shares: bool
+) -> MinimumGpu:
     """Return what a GPU must be like on which a slice of a GPU is to run."""
-    onto_gpus = [source for source, target in moves if is_whole_gpu(target)]
+    onto_gpus = [source for source, target in substitutions if is_whole_gpu(target)]
     if not onto_gpus:
         return MinimumGpu()
     return MinimumGpu(
@@ -247,22 +257,22 @@ def _minimum_gpu(moves: Sequence[tuple[str, str]], takes_shares: bool) -> Minimu
     )
 
 
-def _move_in(
-    container: dict[str, Any], moves: Mapping[str, str]
+def _substitute_in(
+    container: dict[str, Any], substitutions: Mapping[str, str]
 ) -> ContainerChange | None:
-    """Put `moves` into effect in one container; return what changed, if anything."""
+    """Make the substitutions in one container; return what changed, if anything."""
     resources = container.get("resources") or {}
     maps = [resources[key] for key in ("limits", "requests") if resources.get(key)]
-    concerned = {*moves, *moves.values()}
+    concerned = {*substitutions, *substitutions.values()}
     asked: dict[str, int] = {}
     for quantities in maps:  # a request counts before a limit
         for resource in concerned & quantities.keys():
             asked[resource] = parse_amount(resource, quantities[resource])
-    applied = tuple(move for move in moves.items() if asked.get(move[0]))
+    applied = tuple(item for item in substitutions.items() if asked.get(item[0]))
     if not applied:
         return None
     for target in dict.fromkeys(target for _, target in applied):
-        sources = [source for source, moved_to in applied if moved_to == target]
+        sources = [source for source, became in applied if became == target]
         total = asked.get(target, 0) + sum(asked[source] for source in sources)
         for quantities in maps:
             if not quantities.keys().isdisjoint((*sources, target)):

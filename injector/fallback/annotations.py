@@ -1,7 +1,7 @@
-"""What a weighed pod is marked with, and what its mark says when it comes again.
+"""Annotations of a fallback: the decision that is written, and read the next time.
 
 The API server has a pod reviewed again if a later webhook has changed it. If it still
-asks what it ended with, it is decided; if it asks something else, it is weighed anew.
+asks what it ended with, it is decided; if it asks something else, it is decided again.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,7 +24,7 @@ class FallbackAnnotations:
     record : str
         Written: what was changed.
     mark : str
-        Written: what the pod ended with, on every pod that was weighed.
+        Written: what the pod ended with, on every pod that was decided about.
     """
 
     opt_out: str
@@ -34,8 +34,8 @@ class FallbackAnnotations:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """The resources that a pod ended with; none for a pod that was not weighed.
+class FallbackMark:
+    """The resources that a pod ended with; none for a pod not decided about.
 
     Amounts are left to the holds: the mark is one that people read.
     """
@@ -52,7 +52,7 @@ class Mark:
     def of(cls, resources: Iterable[str]) -> Self:
         """Return the mark of a pod that ended with `resources`.
 
-        >>> Mark.of(["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"]).text
+        >>> FallbackMark.of(["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"]).text
         'nvidia.com/gpu,nvidia.com/mig-1g.10gb'
         """
         return cls(tuple(dict.fromkeys(resources)))
@@ -63,17 +63,17 @@ class Mark:
         return ",".join(self.resources)
 
     def is_kept(self, resources: Iterable[str]) -> bool:
-        """Say whether all that was ended with is among `resources`."""
+        """Whether all that was ended with is among `resources`."""
         return set(resources).issuperset(self.resources)
 
     def may_be_of(self, promised: Request) -> bool:
-        """Say whether a pod so marked can be one that was promised `promised`."""
+        """Whether a pod so marked can be one that was promised `promised`."""
         return bool(self.resources) and self.is_kept(dict(promised))
 
     def is_outdated(
         self, promised: Request, request: Request, sources: Collection[str]
     ) -> bool:
-        """Say whether `promised` was for a pod so marked that now asks otherwise.
+        """Whether `promised` was for a pod so marked that now asks otherwise.
 
         Parameters
         ----------
@@ -90,13 +90,13 @@ class Mark:
         return any(before.get(name) != now[name] for name in sources)
 
 
-NOT_WEIGHED = Mark()
+NO_MARK = FallbackMark()
 
 
 def write_decision(
     pod: dict[str, Any],
     names: FallbackAnnotations,
-    mark: Mark,
+    mark: FallbackMark,
     record: str = "",
     *,
     is_further: bool = False,
@@ -107,7 +107,7 @@ def write_decision(
     ----------
     pod : dict
     names : FallbackAnnotations
-    mark : Mark
+    mark : FallbackMark
         None is written if it has no resources.
     record : str
         What was changed; empty for nothing.

@@ -35,18 +35,18 @@ class Chains:
         if faults:
             raise ValueError("; ".join(map(str, faults)))
         tails = {
-            resource: chain[place + 1 :]
+            resource: chain[index + 1 :]
             for chain in self.chains
-            for place, resource in enumerate(chain)
+            for index, resource in enumerate(chain)
         }
         object.__setattr__(self, "_tails", MappingProxyType(tails))
 
     def is_member(self, resource: str) -> bool:
-        """Say whether `resource` is in a chain."""
+        """Whether `resource` is in a chain."""
         return resource in self._tails
 
     def can_fall(self, resource: str) -> bool:
-        """Say whether there is something that `resource` can fall to."""
+        """Whether there is something that `resource` can fall to."""
         return bool(self._tails.get(resource))
 
     def tail(self, resource: str) -> tuple[str, ...]:
@@ -76,12 +76,12 @@ def find_chain_faults(
     """
     faults: list[Fault] = []
     first_seen: dict[str, str] = {}
-    for index, chain in enumerate(chains):
+    for number, chain in enumerate(chains):
         if len(chain) < _MIN_MEMBERS:
             message = f"wanted {_MIN_MEMBERS} resources or more, got {len(chain)}"
-            faults.append(Fault(f"{path}[{index}]", message))
-        for place, resource in enumerate(chain):
-            where = f"{path}[{index}][{place}]"
+            faults.append(Fault(f"{path}[{number}]", message))
+        for index, resource in enumerate(chain):
+            where = f"{path}[{number}][{index}]"
             message = _fault_of_name(resource, scope)
             if resource in first_seen:
                 message = (

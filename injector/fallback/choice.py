@@ -7,9 +7,15 @@ from typing import Final
 
 import numpy as np
 
-from injector.fallback.simulation import ANY_GPU, Claim, MinimumGpu, Room, is_costly
+from injector.fallback.simulation import (
+    ANY_GPU,
+    MinimumGpu,
+    PendingClaim,
+    TrialPlacement,
+    is_costly,
+)
 from scoring.faults import Fault
-from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
+from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import Constraints
 from scoring.resources import Request
 from scoring.snapshot import Int64Array, Snapshot
@@ -19,12 +25,12 @@ UNKNOWN_AMOUNT: Final = 2**58
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One form that the pod can take.
+class Alternative:
+    """One form that the pod can take; the first of all is the pod unchanged.
 
     Attributes
     ----------
-    moves : tuple of (str, str)
+    substitutions : tuple of (str, str)
         Resource and what it becomes, for those that change; nothing becomes what
         changes itself.
     request : tuple of (str, int)
@@ -32,23 +38,23 @@ class Plan:
     gpu : MinimumGpu
     """
 
-    moves: tuple[tuple[str, str], ...]
+    substitutions: tuple[tuple[str, str], ...]
     request: Request
     gpu: MinimumGpu = ANY_GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The plan to take, and whether there is room for it now rather than one day."""
+    """The alternative to take, and whether there is room now rather than one day."""
 
-    plan: Plan
+    alternative: Alternative
     is_free: bool
 
 
 def find_faults(
     gpu_requirements: GpuRequirements, constraints: Constraints
 ) -> list[Fault]:
-    """Return why a pod that says this of itself cannot be weighed."""
+    """Return why no fallback can be chosen for a pod that says this of itself."""
     faults = []
     if not gpu_requirements.is_readable:
         message = "what the pod wants of the cards cannot be read"
@@ -61,7 +67,7 @@ def find_faults(
 
 def pending_claims(
     snapshot: Snapshot, resources: frozenset[str], unschedulable_before: float
-) -> list[Claim]:
+) -> list[PendingClaim]:
     """Return the pending pods that ask for any of `resources`, oldest first.
 
     Parameters
@@ -87,7 +93,9 @@ def pending_claims(
             found.append(pod)
     found.sort(key=lambda pod: (pod.created, pod.uid))
     return [
-        Claim(pod.request, pod.constraints, gpu_requirements=pod.gpu_requirements)
+        PendingClaim(
+            pod.request, pod.constraints, gpu_requirements=pod.gpu_requirements
+        )
         for pod in found
     ]
 
@@ -118,49 +126,53 @@ def without_pod(snapshot: Snapshot, namespace: str, name: str) -> Snapshot | Non
     return replace(snapshot, requested=requested, pending=pending)
 
 
-def choose_plan(
+def choose_alternative(
     snapshot: Snapshot,
-    plans: Sequence[Plan],
+    alternatives: Sequence[Alternative],
     constraints: Constraints,
-    claims: Iterable[Claim],
-    gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS,
+    claims: Iterable[PendingClaim],
+    gpu_requirements: GpuRequirements,
 ) -> Choice | None:
-    """Return the first plan with room now, else the first that could ever have room.
+    """Return the first alternative with room now, else that could ever have room.
 
     Parameters
     ----------
     snapshot : Snapshot
-    plans : sequence of Plan
+    alternatives : sequence of Alternative
         Best first, the unchanged pod before all others.
     constraints : Constraints
         Of the pod.
-    claims : iterable of Claim
-        Pods on their way, in the order in which they are to be laid.
+    claims : iterable of PendingClaim
+        Pods on their way, in the order in which they are to be placed.
     gpu_requirements : GpuRequirements
         What the pod wants of the GPUs, whatever its form.
 
     Returns
     -------
     Choice or None
-        None where no eligible node offers enough for any plan.
+        None where no eligible node offers enough for any alternative.
     """
-    names = dict.fromkeys(name for plan in plans for name, _ in plan.request)
-    own = dict(plans[0].request)
-    free = Room(
+    names = dict.fromkeys(
+        name for alternative in alternatives for name, _ in alternative.request
+    )
+    own = dict(alternatives[0].request)
+    free = TrialPlacement(
         snapshot,
         {name: _free(snapshot, name, is_own=name in own) for name in names},
     )
-    for claim in claims:
-        free.lay(claim)
-    for plan in plans:
-        if free.has_place(Claim(plan.request, constraints, plan.gpu, gpu_requirements)):
-            return Choice(plan, is_free=True)
-    supply = Room(snapshot, {name: _supply(snapshot, name) for name in names})
-    for plan in plans:
-        if supply.has_place(
-            Claim(plan.request, constraints, plan.gpu, gpu_requirements)
-        ):
-            return Choice(plan, is_free=False)
+    for other in claims:
+        free.place(other)
+    own_claims = [
+        PendingClaim(item.request, constraints, item.gpu, gpu_requirements)
+        for item in alternatives
+    ]
+    for alternative, claim in zip(alternatives, own_claims, strict=True):
+        if free.fits(claim):
+            return Choice(alternative, is_free=True)
+    supply = TrialPlacement(snapshot, {name: _supply(snapshot, name) for name in names})
+    for alternative, claim in zip(alternatives, own_claims, strict=True):
+        if supply.fits(claim):
+            return Choice(alternative, is_free=False)
     return None
 
 
@@ -213,11 +225,11 @@ class FallbackOutcome(StrEnum):
     """No node offers enough of any resource that it could take."""
 
 
-def outcome_of(choice: Choice | None) -> FallbackOutcome:
+def fallback_outcome(choice: Choice | None) -> FallbackOutcome:
     """Return what becomes of a pod for which `choice` was made; None for none."""
     if choice is None:
         return FallbackOutcome.NOWHERE
-    if choice.plan.moves:
+    if choice.alternative.substitutions:
         full = FallbackOutcome.CHANGED_FULL
         return FallbackOutcome.CHANGED if choice.is_free else full
     return FallbackOutcome.KEPT if choice.is_free else FallbackOutcome.KEPT_FULL

@@ -1,45 +1,41 @@
-"""`Fallback`: another GPU resource for a pod whose own is not to be had."""
+"""`Fallback`: another GPU resource for a pod whose own is not free."""
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
-
-import msgspec
+from typing import Final, TypeAlias
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
-from cluster.decode.objects import Pod
 from cluster.decode.records import constraints_of
 from cluster.ledger.writer import NotSyncedError
-from injector.affinity.step import KnownGpus
+from injector.admitted_pod import AdmittedPod, PodIdentity
 from injector.fallback.alternatives import (
-    move_resources,
+    format_original,
+    format_record,
     named_resources,
-    original_of,
-    read_plans,
-    record_of,
+    read_alternatives,
+    substitute_resources,
 )
 from injector.fallback.annotations import (
-    NOT_WEIGHED,
+    NO_MARK,
     FallbackAnnotations,
-    Mark,
+    FallbackMark,
     write_decision,
 )
 from injector.fallback.chains import Chains
 from injector.fallback.choice import (
+    Alternative,
     Choice,
     FallbackOutcome,
-    Plan,
-    choose_plan,
+    choose_alternative,
+    fallback_outcome,
     find_faults,
-    outcome_of,
     pending_claims,
     without_pod,
 )
 from injector.fallback.holds import Holds
-from injector.fallback.simulation import Claim
-from injector.steps import FallbackResult, PodFacts
+from injector.fallback.simulation import MinimumGpu, PendingClaim
 from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import Constraints
 from scoring.resources import Request
@@ -49,46 +45,72 @@ AUDIT_RECORD: Final = "fallback"
 
 AUDIT_ORIGINAL: Final = "fallback-original"
 
+# Writes into a pod what the GPUs of its node must be like; returns warnings.
+RequireGpus: TypeAlias = Callable[[AdmittedPod, MinimumGpu], tuple[str, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class FallbackOptions:
-    """What an operator may set, and change while the webhook runs.
+    """Settings of the fallback, which may change while the webhook runs.
 
     Attributes
     ----------
-    chains : Chains
     namespaces : frozenset of str or None
         Where fallback is on; None for everywhere.
-    annotations : FallbackAnnotations
     unschedulable_seconds : float
         A pending pod counts until kube-scheduler has called it unschedulable this long.
-    demands : GpuRequirementsReader
-    known_gpus : KnownGpus or None
-        By whose labels a pod that fell is kept off GPUs that are too small for it;
-        None to leave its affinity alone.
+    require_gpus : callable or None
+        Keeps a pod that fell off GPUs that are too small for it; None to leave its
+        affinity alone.
     """
 
     chains: Chains
     namespaces: frozenset[str] | None
     annotations: FallbackAnnotations
     unschedulable_seconds: float
-    demands: GpuRequirementsReader
-    known_gpus: KnownGpus | None
+    gpu_requirements: GpuRequirementsReader
+    require_gpus: RequireGpus | None
 
 
 @dataclass(frozen=True, slots=True)
-class _PodRequests:
-    """A pod that is to be weighed: its forms, best first, and where it may go."""
+class FallbackResult:
+    """What the fallback did to a pod.
 
-    plans: list[Plan]
+    Attributes
+    ----------
+    outcome : str
+        One of a small fixed set; a metric label.
+    warnings : tuple of str
+        For the user, each short.
+    audit : mapping
+        audit annotation key -> value
+    """
+
+    outcome: str
+    warnings: tuple[str, ...] = ()
+    audit: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A pod to decide about: its alternatives, best first, and where it may go.
+
+    Attributes
+    ----------
+    mark : FallbackMark
+        Of an earlier review.
+    """
+
+    pod: AdmittedPod
+    alternatives: list[Alternative]
     constraints: Constraints
     options: FallbackOptions
     gpu_requirements: GpuRequirements
-    mark: Mark = NOT_WEIGHED  # of an earlier review
+    mark: FallbackMark
 
     @property
-    def unchanged(self) -> Plan:
-        return self.plans[0]
+    def unchanged(self) -> Alternative:
+        return self.alternatives[0]
 
     @property
     def sources(self) -> list[str]:
@@ -96,24 +118,31 @@ class _PodRequests:
         return self.options.chains.in_order(dict(self.unchanged.request))
 
     def is_promised(self, promised: Request) -> bool:
-        """Say whether this may have been promised to the pod as it is."""
+        """Whether this may have been promised to the pod as it is."""
         return self.mark.may_be_of(promised) and not self.is_outdated(promised)
 
     def is_outdated(self, promised: Request) -> bool:
-        """Say whether the pod may have been promised this when it asked otherwise."""
+        """Whether the pod may have been promised this when it asked otherwise."""
         # PERF: asked of each hold, and most pods come without a mark.
         return bool(self.mark.resources) and self.mark.is_outdated(
             promised, self.unchanged.request, self.sources
         )
 
+    def claim_of(self, alternative: Alternative) -> PendingClaim:
+        """Return what the pod takes in one of its forms."""
+        return PendingClaim(
+            alternative.request,
+            self.constraints,
+            alternative.gpu,
+            self.gpu_requirements,
+        )
+
 
 class Fallback:
-    """The step of the webhook that runs before injection; any thread may call it.
+    """The first step of the webhook; any thread may call it.
 
     Parameters
     ----------
-    holds : Holds
-    options : FallbackOptions
     clock : callable
         Returns seconds since the epoch, as the API server counts them.
     """
@@ -130,154 +159,150 @@ class Fallback:
         self._clock = clock
 
     def use(self, options: FallbackOptions) -> None:
-        """Take new options; pods that are being weighed keep the old ones."""
+        """Take new options; pods that are being decided about keep the old ones."""
         self._options = options
 
-    def release(self, facts: PodFacts) -> None:
+    def release(self, identity: PodIdentity) -> None:
         """Give back what `apply` holds for this request; twice does no harm."""
-        self._holds.release(facts)
+        self._holds.release(identity)
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> FallbackResult:
-        """Change `pod`, a copy of our own, in place."""
+    def apply(self, pod: AdmittedPod) -> FallbackResult:
+        """Change `pod` in place, if another resource serves it better."""
         options = self._options
-        try:
-            decoded = msgspec.convert(pod, Pod)
-        except msgspec.ValidationError as error:
-            return _malformed(str(error))
-        if not any(map(options.chains.can_fall, named_resources(decoded.spec))):
-            self._follow(pod, decoded, facts)
+        spec, annotations = pod.decoded.spec, pod.annotations
+        mark = FallbackMark.read(annotations.get(options.annotations.mark, ""))
+        if not any(map(options.chains.can_fall, named_resources(spec))):
+            self._follow(pod, mark)
             return FallbackResult(FallbackOutcome.NOT_ASKED)
-        annotations = decoded.metadata.annotations or {}
-        plans, faults = read_plans(
-            decoded.spec,
+        alternatives, faults = read_alternatives(
+            spec,
             options.chains,
             takes_shares=annotations.get(options.annotations.sharing) == "allowed",
         )
-        gpu_requirements = options.demands.read_kept(annotations).gpu_requirements
-        constraints = constraints_of(decoded)
-        faults += find_faults(gpu_requirements, constraints) if plans else []
+        gpu_requirements = options.gpu_requirements.read_kept(
+            annotations
+        ).gpu_requirements
+        constraints = constraints_of(pod.decoded)
+        if alternatives:
+            faults += find_faults(gpu_requirements, constraints)
         if faults:
-            return _malformed(str(faults[0]))
-        mark = Mark.read(annotations.get(options.annotations.mark, ""))
-        asking = _PodRequests(plans, constraints, options, gpu_requirements, mark)
-        skipped = _reason_to_skip(annotations, facts, asking)
-        if skipped is None and self._is_decided(annotations, facts, asking):
+            warning = f"no fallback was weighed: {faults[0]}"
+            return FallbackResult(FallbackOutcome.MALFORMED, (warning,))
+        case = _Case(pod, alternatives, constraints, options, gpu_requirements, mark)
+        skipped = _reason_to_skip(case)
+        if skipped is None and self._is_decided(case):
             skipped = FallbackOutcome.ALREADY_WEIGHED
         if skipped is not None:
             return FallbackResult(skipped)
         try:
-            choice = self._choose(asking, facts)
+            choice = self._choose(case)
         except NotSyncedError:
             warning = (
                 "the cluster has not been read yet:"
-                f" no fallback was weighed for {','.join(asking.sources)}"
+                f" no fallback was weighed for {','.join(case.sources)}"
             )
             return FallbackResult(FallbackOutcome.NOT_SYNCED, (warning,))
-        return _put_into_effect(pod, asking, choice)
+        return _put_into_effect(case, choice)
 
-    def _follow(self, pod: dict[str, Any], decoded: Pod, facts: PodFacts) -> None:
+    def _follow(self, pod: AdmittedPod, mark: FallbackMark) -> None:
         """Take back what was decided about a pod that no longer asks any of it."""
-        names = self._options.annotations
-        mark = Mark.read((decoded.metadata.annotations or {}).get(names.mark, ""))
         if not mark.resources:
             return
-        if mark.is_kept(named_resources(decoded.spec)):
-            self._holds.adopt(facts, mark.may_be_of)
+        if mark.is_kept(named_resources(pod.decoded.spec)):
+            self._holds.adopt(pod.identity, mark.may_be_of)
         else:
-            self._holds.end(facts, mark.may_be_of)
-            write_decision(pod, names, NOT_WEIGHED)
+            self._holds.end(pod.identity, mark.may_be_of)
+            write_decision(pod.edit(), self._options.annotations, NO_MARK)
 
-    def _is_decided(
-        self, annotations: Mapping[str, str], facts: PodFacts, asking: _PodRequests
-    ) -> bool:
-        """Say whether the pod was weighed as it is now."""
-        mark = asking.mark
+    def _is_decided(self, case: _Case) -> bool:
+        """Whether the pod was decided about as it is now."""
+        mark, identity = case.mark, case.pod.identity
         if not mark.resources:
             # A record alone is another webhook's: what has fallen once falls no more.
-            return asking.options.annotations.record in annotations
-        if not set(mark.resources).issuperset(asking.sources):
+            return case.options.annotations.record in case.pod.annotations
+        if not set(mark.resources).issuperset(case.sources):
             return False
         # Fellows may ask other amounts: what was promised to one of them says nothing.
-        if self._holds.adopt(facts, asking.is_promised, is_first=True):
+        if self._holds.adopt(identity, case.is_promised, is_first=True):
             return True
-        if self._holds.has(facts, asking.is_outdated):
+        if self._holds.has(identity, case.is_outdated):
             return False
-        self._holds.adopt(facts, mark.may_be_of)
+        self._holds.adopt(identity, mark.may_be_of)
         return True
 
-    def _choose(self, asking: _PodRequests, facts: PodFacts) -> Choice | None:
+    def _choose(self, case: _Case) -> Choice | None:
         """Choose a form and hold what it takes, in one step."""
-        plans, constraints, gpu_requirements = (
-            asking.plans,
-            asking.constraints,
-            asking.gpu_requirements,
-        )
-        resources = frozenset(name for plan in plans for name, _ in plan.request)
-        unschedulable_before = self._clock() - asking.options.unschedulable_seconds
+        alternatives, identity = case.alternatives, case.pod.identity
+        resources = frozenset(name for item in alternatives for name, _ in item.request)
+        unschedulable_before = self._clock() - case.options.unschedulable_seconds
 
-        def choose(snapshot: Snapshot, held: tuple[Claim, ...]) -> Choice | None:
+        def choose_on(
+            snapshot: Snapshot, held: tuple[PendingClaim, ...]
+        ) -> Choice | None:
             pending = pending_claims(snapshot, resources, unschedulable_before)
-            claims = [*pending, *held]
-            return choose_plan(snapshot, plans, constraints, claims, gpu_requirements)
+            return choose_alternative(
+                snapshot,
+                alternatives,
+                case.constraints,
+                [*pending, *held],
+                case.gpu_requirements,
+            )
 
-        def weigh(
-            snapshot: Snapshot, held: tuple[Claim, ...]
-        ) -> tuple[Claim | None, Choice | None]:
-            choice = choose(snapshot, held)
-            if facts.name and outcome_of(choice) is not FallbackOutcome.KEPT:
+        def choose(
+            snapshot: Snapshot, held: tuple[PendingClaim, ...]
+        ) -> tuple[PendingClaim | None, Choice | None]:
+            choice = choose_on(snapshot, held)
+            if identity.name and fallback_outcome(choice) is not FallbackOutcome.KEPT:
                 # Looked for only now, among all pods: few have a name already.
-                before = without_pod(snapshot, facts.namespace, facts.name)
-                choice = choice if before is None else choose(before, held)
+                before = without_pod(snapshot, identity.namespace, identity.name)
+                choice = choice if before is None else choose_on(before, held)
             if choice is None:
                 return None, None
-            plan = choice.plan
-            return Claim(plan.request, constraints, plan.gpu, gpu_requirements), choice
+            return case.claim_of(choice.alternative), choice
 
-        return self._holds.decide(facts, weigh, asking.is_outdated)
+        return self._holds.decide(identity, choose, case.is_outdated)
 
 
-def _reason_to_skip(
-    annotations: Mapping[str, str], facts: PodFacts, asking: _PodRequests
-) -> FallbackOutcome | None:
+def _reason_to_skip(case: _Case) -> FallbackOutcome | None:
     """Return why the pod takes no part, None if it does."""
-    options = asking.options
-    if not asking.plans:
+    options = case.options
+    if not case.alternatives:
         return FallbackOutcome.NOT_ASKED
-    if options.namespaces is not None and facts.namespace not in options.namespaces:
+    namespace = case.pod.identity.namespace
+    if options.namespaces is not None and namespace not in options.namespaces:
         return FallbackOutcome.NAMESPACE_EXCLUDED
-    if annotations.get(options.annotations.opt_out) == "never":
+    if case.pod.annotations.get(options.annotations.opt_out) == "never":
         return FallbackOutcome.OPTED_OUT
     return None
 
 
-def _put_into_effect(
-    pod: dict[str, Any], asking: _PodRequests, choice: Choice | None
-) -> FallbackResult:
-    """Change the pod as chosen and mark it as weighed."""
-    names, sources = asking.options.annotations, asking.sources
-    plan = asking.unchanged if choice is None else choice.plan
-    moves = dict(plan.moves)
+def _put_into_effect(case: _Case, choice: Choice | None) -> FallbackResult:
+    """Change the pod as chosen and mark it as decided about."""
+    options = case.options
+    alternative = case.unchanged if choice is None else choice.alternative
+    substitutions = dict(alternative.substitutions)
+    tree = case.pod.edit()
     record, audit = "", {}
-    if moves:
-        changes = move_resources(pod, moves)
-        record = record_of(changes)
-        audit = {AUDIT_RECORD: record, AUDIT_ORIGINAL: original_of(changes)}
-    mark = Mark.of(moves.get(source, source) for source in sources)
-    is_further = asking.mark.is_kept(dict(asking.unchanged.request))
-    write_decision(pod, names, mark, record, is_further=is_further)
-    outcome = outcome_of(choice)
-    warnings = _warnings_of(outcome, asking, plan)
-    if moves and asking.options.known_gpus is not None:
-        warnings += asking.options.known_gpus.require(pod, plan.gpu)
+    if substitutions:
+        changes = substitute_resources(tree, substitutions)
+        record = format_record(changes)
+        audit = {AUDIT_RECORD: record, AUDIT_ORIGINAL: format_original(changes)}
+    mark = FallbackMark.of(substitutions.get(source, source) for source in case.sources)
+    is_further = case.mark.is_kept(dict(case.unchanged.request))
+    write_decision(tree, options.annotations, mark, record, is_further=is_further)
+    outcome = fallback_outcome(choice)
+    warnings = _warnings_of(outcome, case, alternative)
+    if substitutions and options.require_gpus is not None:
+        warnings += options.require_gpus(case.pod, alternative.gpu)
     return FallbackResult(outcome, warnings, MappingProxyType(audit))
 
 
 def _warnings_of(
-    outcome: FallbackOutcome, asking: _PodRequests, plan: Plan
+    outcome: FallbackOutcome, case: _Case, alternative: Alternative
 ) -> tuple[str, ...]:
     """Return what the user should know."""
     if outcome is FallbackOutcome.NOWHERE:
-        sources = ",".join(asking.sources)
+        sources = ",".join(case.sources)
         return (
             f"no node that fits offers {sources} or what could stand in: unchanged",
         )
@@ -286,10 +311,5 @@ def _warnings_of(
         f"{source} was changed to {target}: the former is not free on a node that fits"
         if is_free
         else f"{source} was changed to {target}, not free now: no node has the former"
-        for source, target in plan.moves
+        for source, target in alternative.substitutions
     )
-
-
-def _malformed(fault: str) -> FallbackResult:
-    warning = f"no fallback was weighed: {fault}"
-    return FallbackResult(FallbackOutcome.MALFORMED, (warning,))

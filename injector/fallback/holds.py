@@ -1,26 +1,36 @@
-"""`Holds`: what admitted pods were promised that the cluster does not show yet.
+"""`Holds`: promises to admitted pods that the cluster does not show yet.
 
 Between the answer of the webhook and the pod's appearance in the watch lies a moment in
 which the next pod would be promised the same thing again.
+
+Pods of one controller, or of one ``generateName``, need not be alike: those of a
+DaemonSet each want a node of their own. Whose hold ends when one of them appears is
+decided by how well it matches each claim.
 """
 
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, TypeVar
 
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
-from injector.fallback.matching import Kind, kind_of, likeness
-from injector.fallback.simulation import Claim
-from injector.steps import PodFacts
-from scoring.protocols import RecentPod
+from injector.admitted_pod import PodIdentity
+from injector.fallback.simulation import PendingClaim
+from scoring.protocols import Constraints, RecentPod, SelectorTerm
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
 
 # Beyond this many the oldest ends: it is nearest to its end in any case.
 MAX_HOLDS: Final = 4096
+
+# Pairs of terms. Of more, only terms that are all the same are told to be kept: a pod
+# may have thousands, and other reviews wait.
+MAX_COMPARED: Final = 4096
+
+# Of claims that are equal here, each is as good as another for a pod that appears.
+MatchKey: TypeAlias = tuple[Hashable, ...]
 
 _Result = TypeVar("_Result")
 
@@ -30,64 +40,64 @@ _PodKey: TypeAlias = tuple[str, str, bool]
 # what was promised -> whether that was an earlier promise to the pod in question
 IsEarlier: TypeAlias = Callable[[Request], bool]
 
-Weigh: TypeAlias = Callable[[Snapshot, tuple[Claim, ...]], tuple[Claim | None, _Result]]
+Choose: TypeAlias = Callable[
+    [Snapshot, tuple[PendingClaim, ...]], tuple[PendingClaim | None, _Result]
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Hold:
-    """One promise.
+    """A promise.
 
     Attributes
     ----------
     pod : tuple of (str, str, bool)
         Namespace, name or generateName, and whether it is the latter.
-    owner_uid : str
     request_uid : str
         Of the admission request that it was made for.
-    claim : Claim
     ends : float
         By the monotonic clock.
     is_settled : bool
         Whether its pod has been reviewed again since.
-    kind : tuple
-        What `is_of` and `likeness` look at.
+    match_key : tuple
+        What `is_of` and `match_score` look at.
     """
 
     pod: _PodKey
     owner_uid: str
     request_uid: str
-    claim: Claim
+    claim: PendingClaim
     ends: float
     is_settled: bool = False
-    kind: Kind = field(init=False)
+    match_key: MatchKey = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", (self.owner_uid, *kind_of(self.claim)))
+        object.__setattr__(self, "match_key", (self.owner_uid, *match_key(self.claim)))
 
     def is_of(self, arrival: RecentPod) -> bool:
-        """Say whether the pod that arrived can be the one that was promised to."""
+        """Whether the pod that arrived can be the one that was promised to."""
         asked = {name for name, _ in arrival.request}
         return self.owner_uid == arrival.owner_uid and asked.issuperset(
             name for name, _ in self.claim.request
         )
 
-    def likeness(self, arrival: RecentPod) -> tuple[bool, bool, int]:
-        """Return how like the pod that arrived is to the one that was promised to."""
-        return likeness(arrival, self.claim)
+    def match_score(self, arrival: RecentPod) -> tuple[bool, bool, int]:
+        """Return how well the pod that arrived matches the promise."""
+        return match_score(arrival, self.claim)
 
-    def is_for(self, facts: PodFacts) -> bool:
-        """Say whether this is an earlier promise to the very same pod."""
-        if facts.request_uid and facts.request_uid == self.request_uid:
+    def is_for(self, identity: PodIdentity) -> bool:
+        """Whether this is an earlier promise to the very same pod."""
+        if identity.request_uid and identity.request_uid == self.request_uid:
             return True
-        return bool(facts.name) and self.pod == _key_of(facts)
+        return bool(identity.name) and self.pod == _key_of(identity)
 
-    def is_alike(self, facts: PodFacts) -> bool:
-        """Say whether this can be an earlier promise to the same pod."""
-        return self.pod == _key_of(facts) and self.owner_uid == facts.owner_uid
+    def is_alike(self, identity: PodIdentity) -> bool:
+        """Whether this can be an earlier promise to the same pod."""
+        return self.pod == _key_of(identity) and self.owner_uid == identity.owner_uid
 
 
-# what holds have in common -> those holds, oldest first
-_Lines: TypeAlias = dict[Kind, deque[_Hold]]
+# what holds match by -> those holds, oldest first
+_Queues: TypeAlias = dict[MatchKey, deque[_Hold]]
 
 
 class Holds:
@@ -95,7 +105,6 @@ class Holds:
 
     Parameters
     ----------
-    source : SnapshotSource
     hold_seconds : float
         Longest life of a hold; above 0.
     limit : int
@@ -136,17 +145,17 @@ class Holds:
 
     def decide(
         self,
-        facts: PodFacts,
-        weigh: Weigh[_Result],
+        identity: PodIdentity,
+        choose: Choose[_Result],
         is_earlier: IsEarlier = lambda _: False,
     ) -> _Result:
-        """Let `weigh` choose on the newest snapshot, and hold what it claims.
+        """Let `choose` choose on the newest snapshot, and hold what it claims.
 
         Parameters
         ----------
-        facts : PodFacts
+        identity : PodIdentity
             Of the pod that is admitted. For a dry run nothing is held.
-        weigh : callable
+        choose : callable
             Takes a snapshot and the claims held for other pods, oldest first; returns
             what to hold, or None, and a result of its own. Called under the lock.
         is_earlier : callable
@@ -160,24 +169,28 @@ class Holds:
         with self._lock:
             snapshot = self._source.current()
             self._refresh(snapshot)
-            others = self._of_others(facts, is_earlier)
-            claim, result = weigh(snapshot, tuple(hold.claim for hold in others))
-            if not facts.is_dry_run:
+            others = self._of_others(identity, is_earlier)
+            claim, result = choose(snapshot, tuple(hold.claim for hold in others))
+            if not identity.is_dry_run:
                 if claim is not None:
                     ends = self._monotonic() + self._hold_seconds
-                    key, owner, uid = _key_of(facts), facts.owner_uid, facts.request_uid
+                    key, owner, uid = (
+                        _key_of(identity),
+                        identity.owner_uid,
+                        identity.request_uid,
+                    )
                     is_again = len(others) < len(self._holds)
                     others.append(_Hold(key, owner, uid, claim, ends, is_again))
                 self._holds = others[-self._limit :]
         return result
 
-    def has(self, facts: PodFacts, is_earlier: IsEarlier) -> bool:
-        """Say whether there is an earlier promise to this pod."""
+    def has(self, identity: PodIdentity, is_earlier: IsEarlier) -> bool:
+        """Whether there is an earlier promise to this pod."""
         with self._lock:
-            return self._earlier(facts, is_earlier) is not None
+            return self._earlier(identity, is_earlier) is not None
 
     def adopt(
-        self, facts: PodFacts, is_earlier: IsEarlier, *, is_first: bool = False
+        self, identity: PodIdentity, is_earlier: IsEarlier, *, is_first: bool = False
     ) -> bool:
         """Make an earlier promise to this pod one of the present request.
 
@@ -185,49 +198,49 @@ class Holds:
         reviewed again already is none: it is another pod's.
         """
         with self._lock:
-            earlier = self._earlier(facts, is_earlier)
+            earlier = self._earlier(identity, is_earlier)
             if earlier is None or (is_first and earlier.is_settled):
                 return False
-            place = self._holds.index(earlier)
-            self._holds[place] = replace(
-                earlier, request_uid=facts.request_uid, is_settled=True
+            index = self._holds.index(earlier)
+            self._holds[index] = replace(
+                earlier, request_uid=identity.request_uid, is_settled=True
             )
             return True
 
-    def end(self, facts: PodFacts, is_earlier: IsEarlier) -> None:
+    def end(self, identity: PodIdentity, is_earlier: IsEarlier) -> None:
         """End an earlier promise to this pod."""
         with self._lock:
-            earlier = self._earlier(facts, is_earlier)
+            earlier = self._earlier(identity, is_earlier)
             self._holds = [hold for hold in self._holds if hold is not earlier]
 
-    def _of_others(self, facts: PodFacts, is_earlier: IsEarlier) -> list[_Hold]:
+    def _of_others(self, identity: PodIdentity, is_earlier: IsEarlier) -> list[_Hold]:
         """Return the holds of all pods but this one."""
-        others = [hold for hold in self._holds if not hold.is_for(facts)]
+        others = [hold for hold in self._holds if not hold.is_for(identity)]
         if len(others) == len(self._holds):
-            earlier = self._earlier(facts, is_earlier)
+            earlier = self._earlier(identity, is_earlier)
             others = [hold for hold in others if hold is not earlier]
         return others
 
-    def _earlier(self, facts: PodFacts, is_earlier: IsEarlier) -> _Hold | None:
+    def _earlier(self, identity: PodIdentity, is_earlier: IsEarlier) -> _Hold | None:
         """Return the youngest hold that may be this pod's.
 
         One whose own pod has been reviewed again already comes last.
         A dry run has none of its own, and would see another pod's as free.
         """
-        if facts.is_dry_run:
+        if identity.is_dry_run:
             return None
         found = (
             hold
             for hold in reversed(self._holds)
-            if hold.is_alike(facts) and is_earlier(hold.claim.request)
+            if hold.is_alike(identity) and is_earlier(hold.claim.request)
         )
         return min(found, key=lambda hold: hold.is_settled, default=None)
 
-    def release(self, facts: PodFacts) -> None:
+    def release(self, identity: PodIdentity) -> None:
         """End the hold of this request; without one, nothing happens."""
         with self._lock:
             self._holds = [
-                hold for hold in self._holds if hold.request_uid != facts.request_uid
+                hold for hold in self._holds if hold.request_uid != identity.request_uid
             ]
 
     def count(self) -> int:
@@ -256,27 +269,78 @@ class Holds:
 
     def _end_arrived(self, arrived: Sequence[RecentPod]) -> None:
         """End a hold of each pod that arrived: of those most like it, the oldest."""
-        waiting: dict[_PodKey, _Lines] = defaultdict(lambda: defaultdict(deque))
+        waiting: dict[_PodKey, _Queues] = defaultdict(lambda: defaultdict(deque))
         for hold in self._holds:
-            waiting[hold.pod][hold.kind].append(hold)
+            waiting[hold.pod][hold.match_key].append(hold)
         ended: set[int] = set()
         for arrival in arrived:
             keys = (
                 (arrival.namespace, arrival.name, False),
                 (arrival.namespace, arrival.generate_name, True),
             )
-            lines = [line for key in keys for line in waiting.get(key, {}).values()]
-            first = [line[0] for line in lines if line and line[0].is_of(arrival)]
+            queues = [queue for key in keys for queue in waiting.get(key, {}).values()]
+            first = [item[0] for item in queues if item and item[0].is_of(arrival)]
             if first:
-                # PERF: the holds of one kind are as like, so one of each is looked at.
-                mine = max(first, key=lambda hold: (hold.likeness(arrival), -hold.ends))
-                waiting[mine.pod][mine.kind].popleft()
+                # PERF: holds with one key match equally: one of each is looked at.
+                mine = max(
+                    first, key=lambda hold: (hold.match_score(arrival), -hold.ends)
+                )
+                waiting[mine.pod][mine.match_key].popleft()
                 ended.add(id(mine))
         self._holds = [hold for hold in self._holds if id(hold) not in ended]
 
 
-def _key_of(facts: PodFacts) -> _PodKey:
+def _key_of(identity: PodIdentity) -> _PodKey:
     """Return what is known at admission of who the pod will be."""
-    if facts.name:
-        return facts.namespace, facts.name, False
-    return facts.namespace, facts.generate_name, True
+    if identity.name:
+        return identity.namespace, identity.name, False
+    return identity.namespace, identity.generate_name, True
+
+
+def match_key(claim: PendingClaim) -> MatchKey:
+    """Return all of `claim` that `match_score` looks at."""
+    constraints = claim.constraints
+    selector = tuple(sorted(constraints.node_selector.items()))
+    return claim.request, selector, constraints.affinity_terms
+
+
+def match_score(arrival: RecentPod, claim: PendingClaim) -> tuple[bool, bool, int]:
+    """Return how well a pod matches a claim; the greater, the better.
+
+    Returns
+    -------
+    tuple of (bool, bool, int)
+        Whether the amounts are those claimed, whether the node selector is, and how
+        many requirements of affinity are; -1 where one of them is not there. Others
+        may have come on top: our own steps and later webhooks add to them.
+    """
+    now, then = arrival.constraints, claim.constraints
+    return (
+        set(claim.request).issubset(arrival.request),
+        now.node_selector == then.node_selector,
+        _count_kept(now, then),
+    )
+
+
+def _count_kept(now: Constraints, then: Constraints) -> int:
+    """Return how many requirements `then` had, -1 if `now` does not keep them."""
+    if then.affinity_terms is None:
+        return 0
+    terms = then.affinity_terms
+    if now.affinity_terms != terms and not _all_keep(now.affinity_terms, terms):
+        return -1
+    return sum(len(term.expressions or ()) + len(term.fields or ()) for term in terms)
+
+
+def _all_keep(now: Sequence[SelectorTerm] | None, then: Sequence[SelectorTerm]) -> bool:
+    """Whether each term has all requirements that an earlier one had."""
+    if now is None or len(now) * len(then) > MAX_COMPARED:
+        return False
+    return all(any(_keeps(term, earlier) for earlier in then) for term in now)
+
+
+def _keeps(now: SelectorTerm, then: SelectorTerm) -> bool:
+    """Whether a term has all requirements that another had."""
+    return set(then.expressions or ()).issubset(now.expressions or ()) and set(
+        then.fields or ()
+    ).issubset(now.fields or ())

@@ -1,6 +1,6 @@
-"""`Room`: what is left on the nodes when pods on their way there are laid on top.
+"""`TrialPlacement`: free amounts of the nodes once pods on their way have been placed.
 
-Each is laid on the eligible node with the least free that still fits it: that keeps
+Each is placed on the eligible node with the least free that still fits it: that keeps
 large gaps whole.
 """
 
@@ -26,7 +26,7 @@ PROBES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class MinimumGpu:
-    """What the GPUs of a node must be like for a pod that fell onto whole GPUs.
+    """Least requirements on the GPUs of a node for a pod that fell onto whole GPUs.
 
     Attributes
     ----------
@@ -40,15 +40,15 @@ class MinimumGpu:
     memory_gib: int = 0
 
     def is_met_by(self, node: NodeFacts) -> bool:
-        """Say whether `node` is not known to fall short."""
+        """Whether `node` is not known to fall short."""
         return self.may_take(node.gpus)
 
     def may_take(self, gpus: NodeGpus) -> bool:
-        """Say whether `gpus` are not known to fall short."""
+        """Whether `gpus` are not known to fall short."""
         return (gpus.is_whole or not self.is_whole) and self.may_hold(gpus)
 
     def may_hold(self, gpus: NodeGpus) -> bool:
-        """Say whether their memory is not known to be too little."""
+        """Whether their memory is not known to be too little."""
         return gpus.undivided.high >= self.memory_gib * GIB
 
 
@@ -59,16 +59,16 @@ MAX_NODE_COST: Final = 40_000
 
 
 def is_costly(constraints: Constraints) -> bool:
-    """Say whether it takes too long to find the nodes for such a pod.
+    """Whether it takes too long to find the nodes for such a pod.
 
-    A pod may have thousands of terms of affinity; it is not laid anywhere.
+    A pod may have thousands of terms of affinity; it is not placed anywhere.
     """
     return node_cost(constraints) > MAX_NODE_COST
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a pod without a node is going to take, and where it may go.
+class PendingClaim:
+    """Amounts that a pod without a node is going to take, and where it may go.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Claim:
         return self.gpu != ANY_GPU or self.gpu_requirements.is_of_gpus
 
     def takes_gpus_of(self, node: NodeFacts) -> bool:
-        """Say whether the GPUs of `node` will do."""
+        """Whether the GPUs of `node` will do."""
         if not self.gpu.is_met_by(node):
             return False
         found = suitability(node.gpus, self.gpu_requirements, self.request)
@@ -100,8 +100,8 @@ class Claim:
 _Key: TypeAlias = tuple[Hashable, ...]
 
 
-class Room:
-    """What is left of some resources on the nodes that have any, for one decision.
+class TrialPlacement:
+    """Amounts left of some resources on the nodes that have any, for one decision.
 
     Parameters
     ----------
@@ -118,83 +118,83 @@ class Room:
         self._among: BoolArray = has_any & ~snapshot.faulted
         self._columns = np.flatnonzero(self._among)
         self._left = {name: row[self._columns] for name, row in amounts.items()}
-        # where a pod may go -> which places suit it, once a few probes have failed
+        # where a pod may go -> which nodes suit it, once a few probes have failed
         self._suitable: dict[_Key, BoolArray] = {}
-        # (claim without age) that found no place; what is left never grows again
+        # (claim without age) that found no node; what is left never grows again
         self._hopeless: set[_Key] = set()
-        # Where a claim was laid is the fullest place for the next of its kind, too.
-        self._last_kind: _Key = ()
-        self._last_place = 0
+        # Where a claim was placed is the fullest node for the next of its like, too.
+        self._last_key: _Key = ()
+        self._last_index = 0
 
-    def lay(self, claim: Claim) -> None:
-        """Take away what `claim` will take, if it finds a place at all."""
+    def place(self, claim: PendingClaim) -> None:
+        """Take away what `claim` will take, if it finds a node at all."""
         request = tuple(item for item in claim.request if item[0] in self._left)
         if not request:
             return
-        kind = (request, *_key_of(claim))
-        if kind in self._hopeless:
+        key = (request, *_key_of(claim))
+        if key in self._hopeless:
             return
-        place = self._last_place if kind == self._last_kind else None
-        if place is None or not self._still_fits(request, place):
-            place = self._find_place(request, claim)
-        if place is None:
-            self._hopeless.add(kind)
+        index = self._last_index if key == self._last_key else None
+        if index is None or not self._still_fits(request, index):
+            index = self._find_index(request, claim)
+        if index is None:
+            self._hopeless.add(key)
             return
-        self._last_kind, self._last_place = kind, place
+        self._last_key, self._last_index = key, index
         for name, amount in request:
-            self._left[name][place] -= amount
+            self._left[name][index] -= amount
 
-    def has_place(self, claim: Claim) -> bool:
-        """Say whether one eligible node has all that `claim` asks."""
-        return self._find_place(claim.request, claim) is not None
+    def fits(self, claim: PendingClaim) -> bool:
+        """Whether one eligible node has all that `claim` asks."""
+        return self._find_index(claim.request, claim) is not None
 
-    def _find_place(self, request: Request, claim: Claim) -> int | None:
+    def _find_index(self, request: Request, claim: PendingClaim) -> int | None:
         """Return where `request` fits with the least left free, None for nowhere."""
         if is_costly(claim.constraints):
             return None
-        fits = np.ones(len(self._columns), dtype=np.bool_)
+        is_fitting = np.ones(len(self._columns), dtype=np.bool_)
         total = np.zeros(len(self._columns), dtype=np.int64)
         for name, amount in request:
-            fits &= self._left[name] >= amount
+            is_fitting &= self._left[name] >= amount
             total += self._left[name]
         key = _key_of(claim)
         if key not in self._suitable:
             # Most pods may go to most nodes: looking at all costs some milliseconds.
             for _ in range(PROBES):
-                place = _least(total, fits)
-                if place is None or self._suits(claim, place):
-                    return place
-                fits[place] = False
+                index = _least(total, is_fitting)
+                if index is None or self._suits(claim, index):
+                    return index
+                is_fitting[index] = False
             self._suitable[key] = self._all_suiting(claim)
-        return _least(total, fits & self._suitable[key])
+        return _least(total, is_fitting & self._suitable[key])
 
-    def _still_fits(self, request: Request, place: int) -> bool:
-        return all(self._left[name][place] >= amount for name, amount in request)
+    def _still_fits(self, request: Request, index: int) -> bool:
+        return all(self._left[name][index] >= amount for name, amount in request)
 
-    def _suits(self, claim: Claim, place: int) -> bool:
-        """Say whether the pod may go to the node at `place`, amounts apart."""
-        node = self._snapshot.facts[self._columns[place]]
+    def _suits(self, claim: PendingClaim, index: int) -> bool:
+        """Whether the pod may go to the node at `index`, amounts apart."""
+        node = self._snapshot.facts[self._columns[index]]
         return is_eligible(node, claim.constraints) and claim.takes_gpus_of(node)
 
-    def _all_suiting(self, claim: Claim) -> BoolArray:
-        """Return `_suits` of every place."""
+    def _all_suiting(self, claim: PendingClaim) -> BoolArray:
+        """Return `_suits` of every node."""
         mask = eligible_columns(self._snapshot, claim.constraints, self._among)
         suiting: BoolArray = mask[self._columns]
         if claim.is_choosy:
             facts, columns = self._snapshot.facts, self._columns
-            for place in np.flatnonzero(suiting).tolist():
-                suiting[place] = claim.takes_gpus_of(facts[columns[place]])
+            for index in np.flatnonzero(suiting).tolist():
+                suiting[index] = claim.takes_gpus_of(facts[columns[index]])
         return suiting
 
 
-def _least(total: Int64Array, fits: BoolArray) -> int | None:
-    """Return the first place with the least `total` among those that fit."""
-    if not fits.any():
+def _least(total: Int64Array, is_fitting: BoolArray) -> int | None:
+    """Return the first index with the least `total` among those that fit."""
+    if not is_fitting.any():
         return None
-    return int(np.where(fits, total, MAX_QUANTITY).argmin())
+    return int(np.where(is_fitting, total, MAX_QUANTITY).argmin())
 
 
-def _key_of(claim: Claim) -> _Key:
+def _key_of(claim: PendingClaim) -> _Key:
     """Return what decides where a pod may go, as a key."""
     constraints = claim.constraints
     return (

@@ -1,4 +1,4 @@
-"""How much of each resource each GPU container of one pod gets."""
+"""Amounts of each resource for each GPU container of one pod."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class OverBudgetError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much of a resource a container gets.
+    """An amount of a resource for one container.
 
     Attributes
     ----------
@@ -87,25 +87,29 @@ class GpuWork:
         total = _total(rule, sum(self.gpus))
         left = total - asked
 
-        def said(amount: Fraction) -> str:
+        def text_of(amount: Fraction) -> str:
             return format_quantity(amount, is_binary=rule.is_binary)
 
-        budget = f"the budget of {sum(self.gpus)} {self.gpu_resource} is {said(total)}"
+        budget = (
+            f"the budget of {sum(self.gpus)} {self.gpu_resource} is {text_of(total)}"
+        )
         asking = [item for item in self.others if item.requested(rule.name)]
         named = ", ".join(
-            f"{shorten(item.name)} {said(item.requested(rule.name))}"
+            f"{shorten(item.name)} {text_of(item.requested(rule.name))}"
             for item in asking[:_MAX_NAMED]
         )
         more = ", ..." if len(asking) > _MAX_NAMED else ""
         others = (
-            f"others ask {said(asked)} ({named}{more})" if asking else "others ask none"
+            f"others ask {text_of(asked)} ({named}{more})"
+            if asking
+            else "others ask none"
         )
         empty = ", ".join(
             shorten(item.name)
             for item, amount in zip(self.gpu_containers, amounts, strict=True)
             if not amount.value
         )
-        short = f"short by {said(-left)}" if left < 0 else f"{said(left)} left"
+        short = f"short by {text_of(-left)}" if left < 0 else f"{text_of(left)} left"
         return f"{rule.name} {short} for container {empty}: {others}, {budget}"
 
 

@@ -1,4 +1,4 @@
-"""What each container of a pod asks, exactly, and which of it LimitRanger filled in."""
+"""Exact amounts of each container of a pod, and which of them LimitRanger filled in."""
 
 import math
 import re
@@ -8,10 +8,9 @@ from fractions import Fraction
 from typing import Any, Final
 
 from cluster.decode.objects import Container, Pod
+from injector.admitted_pod import LIMIT_RANGER_ANNOTATION
 from scoring.faults import Fault
 from scoring.quantity import QuantityError, exact_amount, shorten
-
-LIMIT_RANGER_ANNOTATION: Final = "kubernetes.io/limit-ranger"
 
 NOTHING: Final = Fraction(0)
 
@@ -31,7 +30,7 @@ _FILLED_PREFIX: Final = "LimitRanger plugin set: "
 
 @dataclass(frozen=True, slots=True)
 class ContainerAmounts:
-    """What one container asks, in cores, bytes and pieces.
+    """Requests and limits of one container, in cores, bytes and pieces.
 
     Attributes
     ----------
@@ -102,27 +101,27 @@ def _amounts_of(
         resources = container.resources
         requests = resources.requests if resources else None
         limits = resources.limits if resources else None
-        place = kind, name
+        where = kind, name
         found.append(
             ContainerAmounts(
                 index,
                 name,
-                _exact(requests or {}, (*place, "request"), faults),
-                _exact(limits or {}, (*place, "limit"), faults),
+                _exact(requests or {}, (*where, "request"), faults),
+                _exact(limits or {}, (*where, "limit"), faults),
             )
         )
     return tuple(found)
 
 
 def _exact(
-    quantities: Mapping[str, Any], place: tuple[str, str, str], faults: list[Fault]
+    quantities: Mapping[str, Any], where: tuple[str, str, str], faults: list[Fault]
 ) -> dict[str, Fraction]:
     """Return exact amounts; what is no quantity is left out and named.
 
     Parameters
     ----------
     quantities : mapping
-    place : tuple of (str, str, str)
+    where : tuple of (str, str, str)
         Kind and name of the container, and which of its quantities these are.
     faults : list of Fault
         Is added to.
@@ -132,7 +131,7 @@ def _exact(
         try:
             amounts[resource] = exact_amount(quantity)
         except QuantityError as error:
-            kind, name, side = place
+            kind, name, side = where
             path = f"{kind} {shorten(name)}: {side} of {shorten(resource)}"
             faults.append(Fault(path, str(error)))
     return amounts

@@ -9,9 +9,10 @@ container's own GPUs.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from cluster.decode.objects import Pod
+from injector.admitted_pod import AdmittedPod, PodIdentity
 from injector.resources.budget import Amount, GpuWork, OverBudgetError
 from injector.resources.containers import (
     ContainerAmounts,
@@ -20,32 +21,11 @@ from injector.resources.containers import (
     read_containers,
 )
 from injector.resources.writer import PodWriter, still_filled
-from injector.review import read_pod
-from injector.rules.rules import InjectionRule, Outcome, Reason, ResourceRule, Rules
-from injector.steps import PodFacts
+from injector.rules.rules import InjectionRule, ResourceRule, Rules
+from injector.steps import AdmissionOutcome, AdmissionReason
 from scoring.quantity import shorten
 
 ExistingMode: TypeAlias = Literal["overwrite", "keep"]
-
-
-@dataclass(frozen=True, slots=True)
-class InjectorOptions:
-    """What an operator can choose.
-
-    Attributes
-    ----------
-    trigger_annotation : str
-        The annotation whose value is the GPU type, the key of the rules.
-    existing : str
-        ``overwrite``: the rule replaces what a GPU container asks and the pod's
-        annotations; ``keep``: only what is unset is filled, up to a limit that is set.
-    skipped_namespaces : frozenset of str
-        System namespaces and our own: their pods pass untouched by every step.
-    """
-
-    trigger_annotation: str
-    existing: ExistingMode
-    skipped_namespaces: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +42,8 @@ class Injection:
         audit annotation key -> value
     """
 
-    outcome: Outcome
-    reason: Reason
+    outcome: AdmissionOutcome
+    reason: AdmissionReason
     message: str = ""
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -78,45 +58,55 @@ class Injector:
     ----------
     rules : callable
         Returns the rules in force, such as `RuleBook.current`; called once per pod.
-    options : InjectorOptions
+    trigger_annotation : str
+        The annotation whose value is the GPU type, the key of the rules.
+    existing : str
+        ``overwrite``: the rule replaces what a GPU container asks and the pod's
+        annotations; ``keep``: only what is unset is filled, up to a limit that is set.
     """
 
-    def __init__(self, rules: Callable[[], Rules], options: InjectorOptions) -> None:
+    def __init__(
+        self,
+        rules: Callable[[], Rules],
+        *,
+        trigger_annotation: str,
+        existing: ExistingMode,
+    ) -> None:
         self._rules = rules
-        self.options = options
+        self._trigger_annotation = trigger_annotation
+        self._is_keeping = existing == "keep"
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> Injection:
-        """Change `pod`, a copy of our own, in place; not if it is rejected.
-
-        Raises `ReviewError` if it is no pod.
-        """
-        rules = self._rules()
-        if facts.namespace in rules.white_list:
-            return Injection(Outcome.SKIPPED, Reason.WHITE_LISTED_NAMESPACE)
-        view = read_pod(pod)
-        annotations = view.metadata.annotations or {}
-        gpu_type = annotations.get(self.options.trigger_annotation)
+    def apply(self, pod: AdmittedPod) -> Injection:
+        """Change `pod` in place; not if it is rejected."""
+        rules, identity = self._rules(), pod.identity
+        if identity.namespace in rules.skipped_namespaces:
+            return Injection(
+                AdmissionOutcome.SKIPPED, AdmissionReason.WHITE_LISTED_NAMESPACE
+            )
+        gpu_type = pod.annotations.get(self._trigger_annotation)
         if gpu_type is None:
-            return Injection(Outcome.SKIPPED, Reason.NO_GPU_TYPE)
-        by_resource = rules.of_type(facts.namespace, gpu_type)
+            return Injection(AdmissionOutcome.SKIPPED, AdmissionReason.NO_GPU_TYPE)
+        by_resource = rules.of_type(identity.namespace, gpu_type)
         if not by_resource:
             warning = f"no rule for GPU type {shorten(gpu_type)}: nothing injected"
-            return _skipped(Reason.UNKNOWN_GPU_TYPE, warning)
-        containers = read_containers(view)
+            return _skipped(AdmissionReason.UNKNOWN_GPU_TYPE, warning)
+        containers = read_containers(pod.decoded)
         asked = _asked(containers, by_resource)
         if containers.faults or len(asked) != 1:
-            return _not_applicable(containers, asked, by_resource, gpu_type, facts)
+            return _not_applicable(containers, asked, by_resource, gpu_type, identity)
         work = _gpu_work(containers, asked[0])
+        rule = by_resource[work.gpu_resource]
+        task = _Task(work, rule, gpu_type, _pod_level(pod.decoded))
+        return _inject(task, self._writer(pod), identity)
+
+    def _writer(self, pod: AdmittedPod) -> PodWriter:
+        """Return what writes into `pod`, and over what."""
+        annotations = pod.annotations
         filled = filled_by_limit_ranger(annotations)
-        is_keeping = self.options.existing == "keep"
-        if is_keeping:
-            filled |= still_filled(pod["spec"]["containers"], annotations)
-        writer = PodWriter(pod, filled, is_keeping=is_keeping)
-        return _inject(
-            _Task(work, by_resource[work.gpu_resource], gpu_type, _pod_level(view)),
-            writer,
-            facts,
-        )
+        tree = pod.edit()
+        if self._is_keeping:
+            filled |= still_filled(tree["spec"]["containers"], annotations)
+        return PodWriter(tree, filled, is_keeping=self._is_keeping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +124,21 @@ def _not_applicable(
     asked: Sequence[str],
     by_resource: Mapping[str, InjectionRule],
     gpu_type: str,
-    facts: PodFacts,
+    identity: PodIdentity,
 ) -> Injection:
     """Return why no rule can be applied."""
     if containers.faults:
         message = "; ".join(map(str, containers.faults))
-        return _rejected(Reason.ILLEGAL_QUANTITY, facts, message)
+        return _rejected(AdmissionReason.ILLEGAL_QUANTITY, identity, message)
     if asked:
         message = f"asks more than one GPU resource: {', '.join(asked)}"
-        return _rejected(Reason.TWO_GPU_RESOURCES, facts, message)
+        return _rejected(AdmissionReason.TWO_GPU_RESOURCES, identity, message)
     names = ", ".join(sorted(by_resource))
     warning = (
         f"GPU type {shorten(gpu_type)}, but no container asks for {names}:"
         " nothing injected"
     )
-    return _skipped(Reason.NO_GPU, warning)
+    return _skipped(AdmissionReason.NO_GPU, warning)
 
 
 def _asked(
@@ -174,7 +164,7 @@ def _gpu_work(containers: PodContainers, gpu_resource: str) -> GpuWork:
     )
 
 
-def _inject(task: _Task, writer: PodWriter, facts: PodFacts) -> Injection:
+def _inject(task: _Task, writer: PodWriter, identity: PodIdentity) -> Injection:
     """Write what the rule gives, or nothing at all if a budget does not suffice."""
     amounts: list[tuple[ResourceRule, Sequence[Amount]]] = []
     faults: list[str] = []
@@ -189,7 +179,7 @@ def _inject(task: _Task, writer: PodWriter, facts: PodFacts) -> Injection:
             except OverBudgetError as error:
                 faults.append(str(error))
     if faults:
-        return _rejected(Reason.OVER_BUDGET, facts, "; ".join(faults))
+        return _rejected(AdmissionReason.OVER_BUDGET, identity, "; ".join(faults))
     # Kubernetes wants these as request and limit alike.
     pieces = [rule.name for rule in task.rule.resources if not rule.is_standard]
     for container in containers:
@@ -201,9 +191,9 @@ def _inject(task: _Task, writer: PodWriter, facts: PodFacts) -> Injection:
     writer.note_filled()
     return Injection(
         *(
-            (Outcome.INJECTED, Reason.RULE_APPLIED)
+            (AdmissionOutcome.INJECTED, AdmissionReason.RULE_APPLIED)
             if writer.is_changed
-            else (Outcome.UNCHANGED, Reason.ALREADY_APPLIED)
+            else (AdmissionOutcome.UNCHANGED, AdmissionReason.ALREADY_APPLIED)
         ),
         warnings=(
             *writer.replaced_warnings(task.gpu_type),
@@ -243,18 +233,15 @@ def _pod_level(view: Pod) -> frozenset[str]:
     return frozenset(resources.requests or {}) | frozenset(resources.limits or {})
 
 
-def _skipped(reason: Reason, warning: str) -> Injection:
+def _skipped(reason: AdmissionReason, warning: str) -> Injection:
     """Return that nothing is injected, and tell the user."""
-    return Injection(Outcome.SKIPPED, reason, warnings=(warning,))
+    return Injection(AdmissionOutcome.SKIPPED, reason, warnings=(warning,))
 
 
-def _rejected(reason: Reason, facts: PodFacts, message: str) -> Injection:
+def _rejected(
+    reason: AdmissionReason, identity: PodIdentity, message: str
+) -> Injection:
     """Return a refusal that names the pod."""
     return Injection(
-        Outcome.REJECTED, reason, message=f"pod {pod_label(facts)}: {message}"
+        AdmissionOutcome.REJECTED, reason, message=f"pod {identity.label}: {message}"
     )
-
-
-def pod_label(facts: PodFacts) -> str:
-    """Return namespace and name; ``w-*`` for a pod whose name will be generated."""
-    return f"{facts.namespace}/{facts.name or f'{facts.generate_name}*'}"

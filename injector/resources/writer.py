@@ -7,18 +7,18 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from injector.admitted_pod import FILLED_ANNOTATION
+from injector.patch import member_of
 from injector.resources.budget import Amount
 from injector.resources.containers import LIMITS, REQUESTS, ContainerAmounts
 from scoring.quantity import shorten
-
-FILLED_ANNOTATION: Final = "gpu-extender.io/filled"
 
 # container -> `requests` or `limits` -> resource -> quantity
 Filled: TypeAlias = dict[str, dict[str, dict[str, str]]]
 
 
 def have_own_names(containers: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether a note can tell the containers apart.
+    """Whether a note can tell the containers apart.
 
     The API server refuses the pod if not, but only once all webhooks have seen it.
     """
@@ -114,7 +114,7 @@ class PodWriter:
         self.warnings: list[str] = []
 
     def is_open(self, container: ContainerAmounts, resource: str) -> bool:
-        """Say whether `fill` would write `resource` into `container`."""
+        """Whether `fill` would write `resource` into `container`."""
         return not self._is_keeping or not self._is_set(container, REQUESTS, resource)
 
     def fill(self, container: ContainerAmounts, resource: str, amount: Amount) -> None:
@@ -148,8 +148,8 @@ class PodWriter:
         """Set annotations of the pod."""
         if not annotations:
             return
-        metadata = _child(self._pod, "metadata")
-        current = _child(metadata, "annotations")
+        metadata = member_of(self._pod, "metadata")
+        current = member_of(metadata, "annotations")
         for key, value in annotations.items():
             before = current.get(key)
             if before == value or (self._is_keeping and before is not None):
@@ -164,7 +164,7 @@ class PodWriter:
         """Say on the pod what was filled in, where what is set is kept."""
         if not self._noted or not have_own_names(self._pod["spec"]["containers"]):
             return
-        annotations = _child(_child(self._pod, "metadata"), "annotations")
+        annotations = member_of(member_of(self._pod, "metadata"), "annotations")
         note = note_of(self._noted)
         if annotations.get(FILLED_ANNOTATION) != note:
             annotations[FILLED_ANNOTATION] = note
@@ -186,7 +186,7 @@ class PodWriter:
         return {OVERWRITTEN: text}
 
     def _is_set(self, container: ContainerAmounts, side: str, resource: str) -> bool:
-        """Say whether somebody wrote this value."""
+        """Whether somebody wrote this value."""
         return (
             resource in container_side(container, side)
             and (container.name, side, resource) not in self._filled
@@ -209,12 +209,12 @@ class PodWriter:
         if not before:
             return
         values = sorted(set(before.values()))
-        said = (
+        old_values = (
             values[0]
             if len(values) == 1
             else " and ".join(f"{side} {value}" for side, value in before.items())
         )
-        change = f"{resource} {said} replaced by {amount.text}"
+        change = f"{resource} {old_values} replaced by {amount.text}"
         self._replaced.setdefault(container.name, []).append(change)
 
     def _fill_side(
@@ -230,24 +230,16 @@ class PodWriter:
         self, container: ContainerAmounts, side: str, resource: str, value: Any
     ) -> None:
         """Write one value."""
-        amounts = _child(self._resources(container), side)
+        amounts = member_of(self._resources(container), side)
         if resource not in amounts or amounts[resource] != value:
             amounts[resource] = value
             self.is_changed = True
 
     def _resources(self, container: ContainerAmounts) -> dict[str, Any]:
         """Return the ``resources`` of a regular container, made if there are none."""
-        return _child(self._pod["spec"]["containers"][container.index], "resources")
+        return member_of(self._pod["spec"]["containers"][container.index], "resources")
 
 
 def container_side(container: ContainerAmounts, side: str) -> Mapping[str, Fraction]:
     """Return the requests or the limits of `container`."""
     return container.requests if side == REQUESTS else container.limits
-
-
-def _child(parent: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the object under `key`, made if it is absent or null."""
-    if parent.get(key) is None:
-        parent[key] = {}
-    child: dict[str, Any] = parent[key]
-    return child

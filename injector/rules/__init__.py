@@ -1,4 +1,4 @@
 """Injection rules: their file, its faults, and which rule applies to a pod.
 
-Fallback and affinity are not imported here.
+No step of a review is imported here.
 """

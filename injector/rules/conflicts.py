@@ -1,4 +1,4 @@
-"""What a rule may not inject, since the pod would be another one when seen again.
+"""Conflicts of rules with themselves, with the fallback and with other writers.
 
 The API server may have a pod reviewed again after another webhook; the second review
 must find nothing to do.
@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from injector.resources.containers import LIMIT_RANGER_ANNOTATION
-from injector.resources.writer import FILLED_ANNOTATION
+from injector.admitted_pod import (
+    FILLED_ANNOTATION,
+    LIMIT_RANGER_ANNOTATION,
+    MIRROR_ANNOTATION,
+    SOURCE_ANNOTATION,
+)
 from injector.rules.rules import InjectionRule, RuleMap, Rules
-from injector.steps import MIRROR_ANNOTATION, SOURCE_ANNOTATION
 from scoring.faults import Fault
 from scoring.gpu.requirements import GpuAnnotations, GpuRequirementsError
 
@@ -29,14 +32,14 @@ _OTHERS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """What the rest of the webhook goes by.
+    """Annotations and resources by which the rest of the webhook goes.
 
     Attributes
     ----------
     trigger_annotation : str
         The annotation by which a rule is found.
     decisions : frozenset of str
-        Annotations that decide whether a pod is weighed for a fallback.
+        Annotations that decide whether a fallback is chosen for a pod.
     falling : frozenset of str
         Resources that can fall back to another one.
     demands : GpuAnnotations
@@ -88,36 +91,36 @@ class _Row:
         return f"{path}.{gpu_resource}"
 
 
-def find_clashes(
-    rules: Rules, places: Mapping[tuple[str, str], str], context: RuleContext
+def find_conflicts(
+    rules: Rules, paths: Mapping[tuple[str, str], str], context: RuleContext
 ) -> list[Fault]:
     """Return a fault for each resource that no rule may inject.
 
     Parameters
     ----------
     rules : Rules
-    places : mapping
+    paths : mapping
         Path of a rule and name of a resource -> path of its entry.
     context : RuleContext
 
     Notes
     -----
     A GPU resource of the same type, in any namespace where both are in force: the pod
-    would ask two of them, and be refused. A resource that can fall back: the pod would
-    be weighed for it.
+    would ask two of them, and be refused. A resource that can fall back: a
+    fallback would be chosen for the pod.
     """
     found: dict[Fault, None] = {}
     for row in _rows(rules):
         for gpu_resource, rule in row.rules.items():
             for item in rule.resources:
-                message = _clash(item.name, gpu_resource, row, context)
+                message = _conflict(item.name, gpu_resource, row, context)
                 if message:
-                    path = places[row.path_of(gpu_resource), item.name]
+                    path = paths[row.path_of(gpu_resource), item.name]
                     found[Fault(path, message)] = None
     return list(found)
 
 
-def _clash(resource: str, gpu_resource: str, row: _Row, context: RuleContext) -> str:
+def _conflict(resource: str, gpu_resource: str, row: _Row, context: RuleContext) -> str:
     """Return why the rule of `gpu_resource` may not inject; empty if it may."""
     if resource in row.rules:
         is_apart = (resource in row.own) != (gpu_resource in row.own)

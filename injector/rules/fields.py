@@ -1,4 +1,4 @@
-"""Text of a rule file to a tree that keeps every number and key, and its fields."""
+"""Trees of rule files, which keep every number and key, and their fields."""
 
 import json
 import re
@@ -84,7 +84,7 @@ def parse_yaml(text: str) -> Tree:
 def _tree_of(node: yaml.Node, depth: int) -> Tree:
     """Return the tree under `node`."""
     if depth > _MAX_DEPTH:
-        raise RuleTextError(f"{_place(node)}: nested too deeply")
+        raise RuleTextError(f"{_line_of(node)}: nested too deeply")
     if isinstance(node, yaml.MappingNode):
         return Entries(
             tuple(
@@ -103,14 +103,14 @@ def _tree_of(node: yaml.Node, depth: int) -> Tree:
 def _key_of(node: yaml.Node) -> str:
     """Return a key as text; a GPU type may look like a number."""
     if not isinstance(node, yaml.ScalarNode):
-        raise RuleTextError(f"{_place(node)}: a key must be text")
+        raise RuleTextError(f"{_line_of(node)}: a key must be text")
     if node.tag == _MERGE:
-        raise RuleTextError(f"{_place(node)}: merge keys are not supported")
+        raise RuleTextError(f"{_line_of(node)}: merge keys are not supported")
     key: str = node.value
     return key
 
 
-def _place(node: yaml.Node) -> str:
+def _line_of(node: yaml.Node) -> str:
     """Return where in the text `node` starts."""
     return f"line {node.start_mark.line + 1}"
 
@@ -143,7 +143,7 @@ class FieldReader:
     def entries(self, tree: Tree, path: str) -> Iterator[tuple[str, Tree, str]]:
         """Yield key, value and path of each entry of a mapping; null is empty."""
         if tree is not None and not isinstance(tree, Entries):
-            self.fault(path or "file", f"wanted a mapping, got {said(tree)}")
+            self.fault(path or "file", f"wanted a mapping, got {describe(tree)}")
         elif tree is not None:
             seen: set[str] = set()
             for key, value in tree.items:
@@ -158,7 +158,7 @@ class FieldReader:
         if isinstance(tree, list):
             yield from ((item, f"{path}[{index}]") for index, item in enumerate(tree))
         elif tree is not None:
-            self.fault(path, f"wanted a list, got {said(tree)}")
+            self.fault(path, f"wanted a list, got {describe(tree)}")
 
     def fault(self, path: str, message: str) -> None:
         """Note one thing that is wrong."""
@@ -175,7 +175,7 @@ class FieldReader:
         self.fault(
             path,
             f"wanted {', '.join(STANDARD_RESOURCES)} or an extended resource,"
-            f" got {said(value)}",
+            f" got {describe(value)}",
         )
         return None
 
@@ -184,7 +184,8 @@ class FieldReader:
         unit = "" if value is None else value
         if not isinstance(unit, str) or not _UNIT.fullmatch(unit):
             self.fault(
-                path, f"wanted a suffix such as m, Mi, Gi or none, got {said(value)}"
+                path,
+                f"wanted a suffix such as m, Mi, Gi or none, got {describe(value)}",
             )
             return None
         if unit in _FRACTIONS and name is not None and name not in STANDARD_RESOURCES:
@@ -201,12 +202,12 @@ class FieldReader:
             _DECIMAL.fullmatch(str(value)) if isinstance(value, NumberText) else None
         )
         if match is None:
-            self.fault(path, f"wanted a decimal number, got {said(value)}")
+            self.fault(path, f"wanted a decimal number, got {describe(value)}")
             return None
         sign, digits, exponent = match.groups(default="")
         exact = exact_quantity(f"{digits}{exponent}")
         if sign or not exact:
-            self.fault(path, f"wanted a number above 0, got {said(value)}")
+            self.fault(path, f"wanted a number above 0, got {describe(value)}")
             return None
         return exact
 
@@ -225,7 +226,7 @@ class FieldReader:
         """Read the name of a namespace."""
         if isinstance(value, str) and is_namespace(value):
             return value
-        self.fault(path, f"wanted the name of a namespace, got {said(value)}")
+        self.fault(path, f"wanted the name of a namespace, got {describe(value)}")
         return ""
 
 
@@ -247,7 +248,7 @@ def page_size(name: str) -> int:
     return size.numerator if size.denominator == 1 else 0
 
 
-def said(value: Tree) -> str:
+def describe(value: Tree) -> str:
     """Return a value for a message."""
     if isinstance(value, Entries):
         return "a mapping"

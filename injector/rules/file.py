@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from injector.rules.conflicts import RuleContext, find_clashes
+from injector.rules.conflicts import RuleContext, find_conflicts
 from injector.rules.fields import (
     Entries,
     FieldReader,
     RuleTextError,
     Tree,
+    describe,
     parse_json,
     parse_yaml,
-    said,
 )
 from injector.rules.rules import InjectionRule, ResourceRule, RuleMap, Rules
 from scoring.faults import Fault
@@ -64,7 +64,6 @@ def parse_rules(
 
     Parameters
     ----------
-    text : str
     source : str
         Name for messages.
     is_yaml : bool
@@ -93,7 +92,7 @@ class _RuleReader:
         self._reader = reader
         self._context = context
         # (path of a rule, resource) -> path of its entry
-        self._places: dict[tuple[str, str], str] = {}
+        self._paths: dict[tuple[str, str], str] = {}
 
     def rules(self, tree: Tree) -> Rules:
         """Read the whole file."""
@@ -109,12 +108,12 @@ class _RuleReader:
             self._reader.namespace(namespace, where)
             by_namespace[namespace] = self._types(item, where)
         path = "namespaceWhiteList"
-        white_list = [
+        skipped = [
             self._reader.namespace(item, where)
             for item, where in self._reader.items(fields.get(path), path)
         ]
-        rules = Rules(default, MappingProxyType(by_namespace), frozenset(white_list))
-        self._reader.faults += find_clashes(rules, self._places, self._context)
+        rules = Rules(default, MappingProxyType(by_namespace), frozenset(skipped))
+        self._reader.faults += find_conflicts(rules, self._paths, self._context)
         return rules
 
     def _types(self, tree: Tree, path: str) -> RuleMap:
@@ -146,16 +145,16 @@ class _RuleReader:
         fields = self._reader.fields(tree, path, {"resourceList", "annotations"})
         where = f"{path}.resourceList"
         resources: dict[str, ResourceRule] = {}
-        for item, place in self._reader.items(fields.get("resourceList"), where):
-            resource = self._resource(item, place)
+        for item, entry in self._reader.items(fields.get("resourceList"), where):
+            resource = self._resource(item, entry)
             if resource is None:
                 continue
             if resource.name in resources:
                 self._reader.fault(
-                    f"{place}.name", f"{resource.name!r} is listed twice"
+                    f"{entry}.name", f"{resource.name!r} is listed twice"
                 )
             resources[resource.name] = resource
-            self._places[path, resource.name] = f"{place}.name"
+            self._paths[path, resource.name] = f"{entry}.name"
         return InjectionRule(
             tuple(resources.values()),
             self._annotations(fields.get("annotations"), f"{path}.annotations"),
@@ -165,18 +164,18 @@ class _RuleReader:
         """Read annotation key -> value."""
         annotations: dict[str, str] = {}
         for key, value, where in self._reader.entries(tree, path):
-            clash = self._context.annotation_fault(key)
-            if clash:
-                self._reader.fault(where, clash)
+            conflict = self._context.annotation_fault(key)
+            if conflict:
+                self._reader.fault(where, conflict)
             elif not is_rule_annotation_key(key):
                 self._reader.fault(
                     where, f"wanted an annotation key, got {shorten(key)}"
                 )
             if not isinstance(value, str):
-                self._reader.fault(where, f"wanted text, got {said(value)}")
+                self._reader.fault(where, f"wanted text, got {describe(value)}")
                 continue
             annotations[key] = value
-            fault = "" if clash else self._context.value_fault(key, value)
+            fault = "" if conflict else self._context.value_fault(key, value)
             if fault:
                 self._reader.fault(where, fault)
         return MappingProxyType(annotations)

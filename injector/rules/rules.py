@@ -1,43 +1,12 @@
-"""Injection rules, their holder, and the names of what can become of a pod."""
+"""Injection rules, and their holder."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TypeAlias
 
 from scoring.resources import STANDARD_RESOURCES
-
-
-class Outcome(StrEnum):
-    """What became of one admission request; a metric label."""
-
-    INJECTED = "injected"
-    UNCHANGED = "unchanged"
-    SKIPPED = "skipped"
-    REJECTED = "rejected"
-    FAILED = "failed"
-
-
-class Reason(StrEnum):
-    """Why; a metric label and a log field."""
-
-    NOT_A_CREATE = "not_a_create"
-    NOT_A_POD = "not_a_pod"
-    NO_OBJECT = "no_object"
-    SYSTEM_NAMESPACE = "system_namespace"
-    STATIC_POD = "static_pod"
-    WHITE_LISTED_NAMESPACE = "white_listed_namespace"
-    NO_GPU_TYPE = "no_gpu_type"
-    UNKNOWN_GPU_TYPE = "unknown_gpu_type"
-    NO_GPU = "no_gpu"
-    RULE_APPLIED = "rule_applied"
-    ALREADY_APPLIED = "already_applied"
-    ILLEGAL_QUANTITY = "illegal_quantity"
-    TWO_GPU_RESOURCES = "two_gpu_resources"
-    OVER_BUDGET = "over_budget"
-    INTERNAL_ERROR = "internal_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +55,7 @@ class Rules:
         GPU type -> GPU resource -> rule
     by_namespace : mapping
         namespace -> GPU type -> GPU resource -> rule
-    white_list : frozenset of str
+    skipped_namespaces : frozenset of str
         Namespaces in which nothing is injected.
     """
 
@@ -94,7 +63,7 @@ class Rules:
     by_namespace: Mapping[str, RuleMap] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    white_list: frozenset[str] = frozenset()
+    skipped_namespaces: frozenset[str] = frozenset()
 
     def entries(self) -> Iterator[tuple[str, InjectionRule]]:
         """Yield each rule behind its path in the file."""

@@ -1,20 +1,20 @@
-"""A warning for pods that are larger than any node they could go to."""
+"""Warnings for pods that ask more than the largest node or a LimitRange allows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
-from injector.review import read_pod
-from injector.steps import PodFacts
+from injector.admitted_pod import AdmittedPod
+from injector.resources.containers import NOTHING, ContainerAmounts, read_containers
 from scoring.gpu.requirements import GpuRequirements
 from scoring.gpu.suitability import Suitability, suitability
-from scoring.pod_request import effective_request
-from scoring.quantity import format_quantity, scale_of
+from scoring.protocols import LimitMaxima
+from scoring.quantity import format_quantity, scale_of, shorten
 from scoring.resources import (
     BYTE_RESOURCES,
     STANDARD_RESOURCES,
@@ -23,8 +23,6 @@ from scoring.resources import (
     ResourceScope,
 )
 from scoring.snapshot import BoolArray, Snapshot
-
-_BINARY: Final = frozenset(BYTE_RESOURCES)
 
 _MAX_KNOWN: Final = 1024
 
@@ -88,31 +86,25 @@ class CapacityCheck:
         # PERF: the nodes change seldom, and pods ask alike.
         self._largest = _Largest(-1)
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+    def apply(self, pod: AdmittedPod) -> tuple[str, ...]:
         """Return the warnings; change nothing."""
-        del facts
         try:
             snapshot = self._source.current()
         except NotSyncedError:
             return ()
-        view = read_pod(pod)
-        request = effective_request(
-            view.spec, self._is_tracked, lambda _path, _error: None
-        )
+        request = tuple(item for item in pod.request if self._is_tracked(item[0]))
         gpus = tuple(item for item in request if self._is_gpu(item[0]))
         if not gpus:
             return ()
-        gpu_requirements = self._demands.read_kept(
-            view.metadata.annotations
-        ).gpu_requirements
+        gpu_requirements = self._demands.read_kept(pod.annotations).gpu_requirements
         most = self._most(snapshot, (gpus, gpu_requirements))
         if most is None:
             return ()
         asked = dict(request)
         of_its_kind = " of the kind it wants" if most.is_of_kind else ""
         return tuple(
-            f"{name} {_said(name, asked[name])} is more than the"
-            f" {_said(name, offered)} that the largest node with"
+            f"{name} {_format_whole(name, asked[name])} is more than the"
+            f" {_format_whole(name, offered)} that the largest node with"
             f" {_listed(gpus)}{of_its_kind} offers"
             for name, offered in most.amounts.items()
             if asked.get(name, 0) > offered
@@ -185,8 +177,78 @@ def _listed(gpus: Request) -> str:
     return ", ".join(f"{count} {name}" for name, count in gpus)
 
 
-def _said(resource: str, amount: int) -> str:
+def _format_whole(resource: str, amount: int) -> str:
     """Return base units of `resource` as text."""
-    return format_quantity(
-        Fraction(amount, scale_of(resource)), is_binary=resource in _BINARY
+    return _format(resource, Fraction(amount, scale_of(resource)))
+
+
+def _format(resource: str, amount: Fraction) -> str:
+    """Return cores, bytes or pieces of `resource` as text."""
+    return format_quantity(amount, is_binary=resource in BYTE_RESOURCES)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitCheck:
+    """Says with both numbers why LimitRanger will refuse what was injected.
+
+    It never refuses: that is LimitRanger's business, whose check comes after ours.
+
+    Attributes
+    ----------
+    source : SnapshotSource
+    scope : ResourceScope
+    """
+
+    source: SnapshotSource
+    scope: ResourceScope
+
+    def apply(self, pod: AdmittedPod) -> tuple[str, ...]:
+        """Return the warnings; change nothing."""
+        try:
+            maxima = self.source.current().limit_maxima.get(pod.identity.namespace)
+        except NotSyncedError:
+            return ()
+        if maxima is None:
+            return ()
+        if not any(map(self.scope.is_gpu, pod.asked_resources())):
+            return ()
+        containers = read_containers(pod.decoded)
+        running = (*containers.regular, *containers.sidecars)
+        return tuple(_limit_warnings(running, maxima))
+
+
+def _limit_warnings(
+    containers: Sequence[ContainerAmounts], maxima: LimitMaxima
+) -> Iterator[str]:
+    """Yield a warning for each maximum that is exceeded."""
+    for container in containers:
+        amounts = {name: _most(container, name) for name, _ in maxima.container}
+        yield from _exceeded(
+            f"container {shorten(container.name)}", amounts, maxima.container
+        )
+    total = {
+        name: sum((_most(item, name) for item in containers), NOTHING)
+        for name, _ in maxima.pod
+    }
+    yield from _exceeded("the pod", total, maxima.pod)
+
+
+def _most(container: ContainerAmounts, resource: str) -> Fraction:
+    """Return the larger of request and limit."""
+    return max(
+        container.requests.get(resource, NOTHING),
+        container.limits.get(resource, NOTHING),
     )
+
+
+def _exceeded(
+    what: str, amounts: dict[str, Fraction], maxima: Request
+) -> Iterator[str]:
+    """Yield a warning for each amount above its maximum."""
+    for name, most in maxima:
+        limit = Fraction(most, scale_of(name))
+        if amounts[name] > limit:
+            yield (
+                f"{what}: {name} {_format(name, amounts[name])} is more than the"
+                f" {_format(name, limit)} that a LimitRange allows"
+            )

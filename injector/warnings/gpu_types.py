@@ -1,13 +1,11 @@
 """A warning for pods whose wish for a type of GPU has no effect, or stops them."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
-from injector.review import read_pod
+from injector.admitted_pod import AdmittedPod
 from injector.rules.rules import Rules
-from injector.steps import PodFacts, asked
 from scoring.gpu.models import GpuTable, normal_name
 from scoring.gpu.requirements import GpuRequirementsError, near_names, separated
 from scoring.quantity import shorten
@@ -32,13 +30,11 @@ class GpuTypeCheck:
     scope: ResourceScope
     source: SnapshotSource
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
+    def apply(self, pod: AdmittedPod) -> tuple[str, ...]:
         """Return the warnings; change nothing."""
-        del facts
-        view = read_pod(pod)
-        annotations = view.metadata.annotations
-        if not any(self.scope.is_managed(resource) for resource in asked(view)):
+        if not any(map(self.scope.is_managed, pod.asked_resources())):
             return ()
+        annotations = pod.annotations
         try:
             unknown = self.demands.unknown_types(annotations)
         except GpuRequirementsError as error:
@@ -59,7 +55,7 @@ class GpuTypeCheck:
         return (*warnings, f"annotation {name}: {shorten(key)} {fault}")
 
     def _is_on_a_node(self, name: str) -> bool:
-        """Say whether some node has GPUs of that name, known or not."""
+        """Whether some node has GPUs of that name, known or not."""
         try:
             kinds = self.source.current().gpus.kinds
         except NotSyncedError:

@@ -20,8 +20,8 @@ from extender.wire.filter import WireError
 from injector.admission import Admission
 from injector.fallback.choice import FallbackOutcome
 from injector.resources.containers import LIMITS, REQUESTS
-from injector.review import ReviewError, decode_review, encode_answer, read_pod
-from injector.rules.rules import Outcome, Reason
+from injector.review import ReviewError, decode_pod, decode_review, encode_answer
+from injector.steps import AdmissionOutcome, AdmissionReason
 from scoring.faults import Fault
 from scoring.names import is_namespace
 from service.commands.inputs import (
@@ -57,7 +57,7 @@ def fill_requests(pod: dict[str, Any]) -> None:
 
     Admission comes after defaulting, ``SetDefaults_Pod`` in
     ``pkg/apis/core/v1/defaults.go``: with ``existing: keep``, a request that equals a
-    limit is one that was set. `pod` must be one that `read_pod` takes.
+    limit is one that was set. `pod` must be one that `decode_pod` takes.
     """
     for container in _containers(pod):
         resources: dict[str, Any] = container.get("resources") or {}
@@ -152,10 +152,12 @@ class Notes:
 
     lines: list[str] = field(default_factory=list)
 
-    def observe_admission(self, outcome: Outcome, reason: Reason) -> None:
+    def observe_admission(
+        self, outcome: AdmissionOutcome, reason: AdmissionReason
+    ) -> None:
         """Note what became of the pod."""
         # What skips the rules may well have changed the pod: fallback, node affinity.
-        what = "no injection" if outcome is Outcome.SKIPPED else outcome.value
+        what = "no injection" if outcome is AdmissionOutcome.SKIPPED else outcome.value
         self.lines.append(f"{what} ({reason.value})")
 
     def observe_fallback(self, outcome: str) -> None:
@@ -191,7 +193,7 @@ def inject_pods(options: InjectOptions) -> int:
     if messages or pods is None:
         sys.stderr.write("\n".join(messages) + "\n")
         return EXIT_FAULTY_INPUT
-    reviewed = [review_pod(webhook.resource.admission, item, notes) for item in pods]
+    reviewed = [review_pod(webhook.admission, item, notes) for item in pods]
     write_quietly(_rendered([item for item in reviewed if item], options.output))
     return 0 if all(reviewed) else EXIT_REFUSED
 
@@ -217,7 +219,7 @@ def read_submission(tree: Any, namespace: str) -> Submission:
         pod: dict[str, Any] = as_json(found)
         if prefix:
             pod = _as_controller(pod)
-        view = read_pod(pod)
+        view = decode_pod(pod)
     except ReviewError as error:
         raise WireError(
             [

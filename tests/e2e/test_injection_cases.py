@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from injector.rules.rules import Reason
+from injector.steps import AdmissionReason
 from tests.e2e.harness.amounts import SUFFIXES
 from tests.e2e.harness.builders import GPU, JsonObject
 from tests.e2e.harness.connection import ApiError
@@ -35,7 +35,7 @@ RECORD: Final = "gpu-webhook.k8s.io/fallback"
 SCHEDULER: Final = "gpu-scheduler"
 NAMESPACES: Final = ("gpu-training", "special-ns")
 PRODUCT: Final = "nvidia.com/gpu.product"
-UNTOUCHED: Final = (Reason.STATIC_POD, Reason.SYSTEM_NAMESPACE)
+UNTOUCHED: Final = (AdmissionReason.STATIC_POD, AdmissionReason.SYSTEM_NAMESPACE)
 SEEN_SECONDS: Final = 10.0
 
 
@@ -131,7 +131,7 @@ def number_of(amounts: Mapping[str, str]) -> dict[str, Decimal]:
     return numbers
 
 
-def scheduler_of(pod: JsonObject, reason: Reason | None) -> str:
+def scheduler_of(pod: JsonObject, reason: AdmissionReason | None) -> str:
     """Return whose a pod must be: ours, if it asks any GPU resource."""
     asked = {
         name

@@ -8,10 +8,10 @@ from typing import Any
 
 from cluster.ledger.changes import PodGone, PodSeen
 from cluster.ledger.writer import SnapshotCell
+from injector.admitted_pod import AdmittedPod, PodIdentity
 from injector.fallback.chains import Chains
-from injector.fallback.fallback import Fallback, FallbackOptions
+from injector.fallback.fallback import Fallback, FallbackOptions, FallbackResult
 from injector.fallback.holds import Holds
-from injector.steps import FallbackResult, PodFacts
 from tests.builders import Tree, make_container, make_ledger, make_pod, make_pod_record
 from tests.defaults import FALLBACK_OPTIONS, HOLD_SECONDS
 
@@ -97,14 +97,14 @@ class Admissions:
         self.cell.publish(self.ledger.build())
 
     def review(
-        self, pod: Tree | None = None, **facts: Any
-    ) -> tuple[Tree, FallbackResult, PodFacts]:
-        """Let the step have a copy of `pod`; return the copy, the result, the facts.
+        self, pod: Tree | None = None, **names: Any
+    ) -> tuple[Tree, FallbackResult, PodIdentity]:
+        """Let the step have a copy of `pod`; return the copy, the result, its identity.
 
-        It is one of a job's pods, with a request UID of its own, unless `facts` differ.
+        It is one of a job's pods, with a request UID of its own, unless `names` differ.
         """
         pod = deepcopy(pod or make_review())
-        name = facts.get("name", "")
+        name = names.get("name", "")
         known = {
             "request_uid": f"request-{next(self._numbers)}",
             "namespace": "ml",
@@ -113,12 +113,12 @@ class Admissions:
             "owner_uid": "job-1",
             "is_dry_run": False,
         }
-        made = PodFacts(**{**known, **facts})
-        return pod, self.fallback.apply(pod, made), made
+        identity = PodIdentity(**{**known, **names})
+        return pod, self.fallback.apply(AdmittedPod(pod, identity)), identity
 
-    def outcome(self, pod: Tree | None = None, **facts: Any) -> str:
+    def outcome(self, pod: Tree | None = None, **names: Any) -> str:
         """Return what the record of the review says, its outcome if nothing changed."""
-        changed, result, _ = self.review(pod, **facts)
+        changed, result, _ = self.review(pod, **names)
         record: str = (
             changed["metadata"].get("annotations", {}).get(RECORD, str(result.outcome))
         )

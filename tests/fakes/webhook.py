@@ -4,22 +4,25 @@ import base64
 import copy
 import itertools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import falcon
 import falcon.testing
 import jsonpatch
 
-from injector.admission import AdmissionOptions
+from cluster.ledger.writer import SnapshotCell
+from injector.admission import Admission, AdmissionObserver, AdmissionOptions
+from injector.fallback.fallback import Fallback
+from injector.fallback.holds import Holds
 from injector.http import MutateResource, is_under_review, reject_malformed
 from injector.resources.inject import ExistingMode, Injector
 from injector.review import ReviewError
 from injector.rules.file import parse_rules
-from injector.rules.rules import Outcome, Reason, RuleBook
-from injector.steps import FallbackStep
-from tests.defaults import INJECTOR_OPTIONS, RULE_CONTEXT
+from injector.rules.rules import RuleBook, Rules
+from injector.steps import AdmissionOutcome, AdmissionReason, PodStep
+from tests.defaults import FALLBACK_OPTIONS, HOLD_SECONDS, RULE_CONTEXT, SETTINGS
 
 GPU = "nvidia.com/gpu"
 AMD = "amd.com/gpu"
@@ -116,10 +119,14 @@ def make_review(pod: Any, **fields: Any) -> dict[str, Any]:
 class CountingObserver:
     """Keeps what it is told."""
 
-    admissions: list[tuple[Outcome, Reason]] = field(default_factory=list)
+    admissions: list[tuple[AdmissionOutcome, AdmissionReason]] = field(
+        default_factory=list
+    )
     fallbacks: list[str] = field(default_factory=list)
 
-    def observe_admission(self, outcome: Outcome, reason: Reason) -> None:
+    def observe_admission(
+        self, outcome: AdmissionOutcome, reason: AdmissionReason
+    ) -> None:
         self.admissions.append((outcome, reason))
 
     def observe_fallback(self, outcome: str) -> None:
@@ -211,21 +218,37 @@ class Answered:
         return resources["requests"]
 
 
-def make_webhook(
-    rules: Mapping[str, Any] = C1,
+def make_fallback() -> Fallback:
+    """Return a fallback without chains: no pod can fall."""
+    return Fallback(Holds(SnapshotCell(), hold_seconds=HOLD_SECONDS), FALLBACK_OPTIONS)
+
+
+def make_admission(  # noqa: PLR0913  each is one part of the webhook
+    rules: Callable[[], Rules],
+    observer: AdmissionObserver,
     *,
     existing: ExistingMode = "overwrite",
-    fallback: FallbackStep | None = None,
-    options: AdmissionOptions | None = None,
-) -> Webhook:
+    fallback: Fallback | None = None,
+    steps: Sequence[PodStep] = (),
+    is_fail_open: bool = False,
+) -> Admission:
+    injection = SETTINGS.injection
+    return Admission(
+        fallback or make_fallback(),
+        Injector(
+            rules, trigger_annotation=injection.trigger_annotation, existing=existing
+        ),
+        steps,
+        observer,
+        AdmissionOptions(frozenset(injection.skipped_namespaces), is_fail_open),
+    )
+
+
+def make_webhook(rules: Mapping[str, Any] = C1, **parts: Any) -> Webhook:
+    """Return a webhook; `parts` are those of `make_admission`."""
     book = RuleBook(parse_rules(json.dumps(rules), "rules.json", RULE_CONTEXT))
     observer = CountingObserver()
-    resource = MutateResource(
-        Injector(book.current, replace(INJECTOR_OPTIONS, existing=existing)),
-        fallback,
-        observer,
-        options,
-    )
+    resource = MutateResource(make_admission(book.current, observer, **parts))
     app = falcon.App()
     app.add_route("/mutate", resource)
     app.add_error_handler(ReviewError, reject_malformed)

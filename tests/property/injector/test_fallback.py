@@ -128,7 +128,7 @@ class Storm:
             ],
             chains=(CHAIN,),
         )
-        self.facts: dict[str, Any] = {}
+        self.identities: dict[str, Any] = {}
 
     def admit(
         self, resource: str, quantity: int, zone: str, *, is_dry_run: bool = False
@@ -139,14 +139,14 @@ class Storm:
         name = f"pod-{len(self.model.pods):03}"
         expected = self.model.choose(resource, quantity, zone)
 
-        pod, result, facts = self.admissions.review(
+        pod, result, identity = self.admissions.review(
             review, name=name, is_dry_run=is_dry_run
         )
 
         assert asked_of(pod) == [{expected or resource: str(quantity)}]
         assert (result.outcome == "nowhere") == (expected is None)
         if not is_dry_run:
-            self.facts[name] = facts
+            self.identities[name] = identity
             self.model.pods.append(
                 ModelPod(
                     name=name,
@@ -190,7 +190,7 @@ class Storm:
     def refuse(self, number: int) -> None:
         pod = self.pick("under way", number)
         if pod is not None:
-            self.admissions.fallback.release(self.facts[pod.name])
+            self.admissions.fallback.release(self.identities[pod.name])
             pod.state = "gone"
 
     def wait(self, number: int) -> None:

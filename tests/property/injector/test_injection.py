@@ -12,8 +12,8 @@ import jsonpatch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from injector.admitted_pod import FILLED_ANNOTATION
 from injector.patch import json_patch
-from injector.resources.writer import FILLED_ANNOTATION
 from scoring.quantity import (
     exact_amount,
     exact_quantity,

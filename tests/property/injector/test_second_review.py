@@ -10,13 +10,12 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
-from injector.admission import AdmissionOptions
+from injector.admission import Admission
 from injector.affinity.step import AffinityStep, KnownGpus
 from injector.fallback.chains import Chains
 from injector.fallback.fallback import Fallback
 from injector.fallback.holds import Holds
-from injector.http import MutateResource
-from injector.resources.inject import ExistingMode, Injector
+from injector.resources.inject import ExistingMode
 from injector.review import decode_review
 from injector.rules.file import RulesError, parse_rules
 from injector.steps import SchedulerStep, TolerationStep
@@ -28,7 +27,6 @@ from tests.defaults import (
     FALLBACK_OPTIONS,
     GPU_ANNOTATIONS,
     HOLD_SECONDS,
-    INJECTOR_OPTIONS,
     RULE_CONTEXT,
     SETTINGS,
 )
@@ -37,6 +35,7 @@ from tests.fakes.webhook import (
     TRIGGER,
     CountingObserver,
     container,
+    make_admission,
     make_pod,
     make_review,
 )
@@ -140,7 +139,7 @@ pods = st.builds(
 )
 
 
-def build_webhook(text: str, existing: ExistingMode) -> MutateResource:
+def build_admission(text: str, existing: ExistingMode) -> Admission:
     """Return the whole webhook, every step switched on, over a small cluster."""
     accepted = parse_rules(text, "rules", context=CONTEXT)
     cell = Admissions(
@@ -155,18 +154,20 @@ def build_webhook(text: str, existing: ExistingMode) -> MutateResource:
         KnownGpus(cell, GpuLabelRules(default_table())),
     )
     options = replace(
-        FALLBACK_OPTIONS, chains=Chains((CHAIN,)), demands=demands, known_gpus=known
+        FALLBACK_OPTIONS,
+        chains=Chains((CHAIN,)),
+        gpu_requirements=demands,
+        require_gpus=known.require,
     )
-    return MutateResource(
-        Injector(lambda: accepted, replace(INJECTOR_OPTIONS, existing=existing)),
-        Fallback(Holds(cell, hold_seconds=HOLD_SECONDS), options),
+    return make_admission(
+        lambda: accepted,
         CountingObserver(),
-        AdmissionOptions(
-            steps=(
-                SchedulerStep(SCOPE, "gpu", SETTINGS.injection.scheduler_opt_out_label),
-                TolerationStep(SCOPE),
-                AffinityStep(known, demands, SCOPE),
-            )
+        existing=existing,
+        fallback=Fallback(Holds(cell, hold_seconds=HOLD_SECONDS), options),
+        steps=(
+            SchedulerStep(SCOPE, "gpu", SETTINGS.injection.scheduler_opt_out_label),
+            TolerationStep(SCOPE),
+            AffinityStep(known, demands, SCOPE),
         ),
     )
 
@@ -176,18 +177,18 @@ def test_a_second_review_finds_nothing_to_do(
     rule_file: dict[str, Any], pod: dict[str, Any], existing: ExistingMode
 ) -> None:
     try:
-        webhook = build_webhook(json.dumps(rule_file), existing)
+        admission = build_admission(json.dumps(rule_file), existing)
     except RulesError:
         event("refused rules")
         return
     namespace = pod["metadata"]["namespace"]
 
-    first = webhook.admission.decide(review_of(pod, namespace))
+    first = admission.decide(review_of(pod, namespace))
     event(f"first {bool(first.patch)} {first.is_allowed}")
     if not first.patch:
         return
     patched = jsonpatch.apply_patch(copy.deepcopy(pod), json.loads(first.patch))
-    second = webhook.admission.decide(review_of(patched, namespace))
+    second = admission.decide(review_of(patched, namespace))
 
     assert (second.is_allowed, second.patch) == (True, b"")
 

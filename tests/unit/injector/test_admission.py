@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from injector.admission import AdmissionOptions
-from injector.rules.rules import Outcome, Reason
-from injector.steps import FallbackResult, PodFacts
+from injector.admitted_pod import AdmittedPod, PodIdentity
+from injector.fallback.fallback import Fallback, FallbackResult
+from injector.steps import AdmissionOutcome, AdmissionReason
 from tests.fakes.webhook import (
     GPU,
     Webhook,
@@ -25,39 +25,39 @@ MIG = "nvidia.com/mig-2g.20gb"
 
 
 @dataclass
-class ToWholeGpu:
+class ToWholeGpu(Fallback):
     """A fallback from a slice to a whole GPU that notes what it is told."""
 
-    seen: list[PodFacts] = field(default_factory=list)
-    released: list[PodFacts] = field(default_factory=list)
+    seen: list[PodIdentity] = field(default_factory=list)
+    released: list[PodIdentity] = field(default_factory=list)
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> FallbackResult:
-        self.seen.append(facts)
-        resources = pod["spec"]["containers"][0]["resources"]
+    def apply(self, pod: AdmittedPod) -> FallbackResult:
+        self.seen.append(pod.identity)
+        resources = pod.edit()["spec"]["containers"][0]["resources"]
         for amounts in resources.values():
             if MIG in amounts:
                 amounts[GPU] = amounts.pop(MIG)
         return FallbackResult("fell", ("fell to a whole GPU",), {"fallback": "2g->gpu"})
 
-    def release(self, facts: PodFacts) -> None:
-        self.released.append(facts)
+    def release(self, identity: PodIdentity) -> None:
+        self.released.append(identity)
 
 
 @dataclass
 class BrokenStep:
     """A step with a fault of its own."""
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
-        raise RuntimeError(f"no such thing in {len(pod)} {facts.name}")
+    def apply(self, pod: AdmittedPod) -> tuple[str, ...]:
+        raise RuntimeError(f"no such thing in {len(pod.tree)} {pod.identity.name}")
 
 
 @dataclass
 class SchedulerStep:
     """A step that sets one field."""
 
-    def apply(self, pod: dict[str, Any], facts: PodFacts) -> tuple[str, ...]:
-        pod["spec"]["schedulerName"] = "gpu"
-        return (f"scheduler set in {facts.namespace}",)
+    def apply(self, pod: AdmittedPod) -> tuple[str, ...]:
+        pod.edit()["spec"]["schedulerName"] = "gpu"
+        return (f"scheduler set in {pod.identity.namespace}",)
 
 
 def test_the_rule_is_that_of_the_resource_fallen_to() -> None:
@@ -103,7 +103,7 @@ def test_the_facts_of_a_pod_are_told() -> None:
     )
 
     assert fallback.seen == [
-        PodFacts(
+        PodIdentity(
             request_uid="u",
             namespace="ml",
             name="",
@@ -129,7 +129,7 @@ def test_what_the_fallback_holds_for_a_refused_pod_is_released() -> None:
 
 
 def test_steps_run_for_pods_that_no_rule_fits_too() -> None:
-    answered = make_webhook(options=AdmissionOptions(steps=(SchedulerStep(),))).send(
+    answered = make_webhook(steps=(SchedulerStep(),)).send(
         make_pod(container("a", gpus(1)), gpu_type=None)
     )
 
@@ -142,9 +142,7 @@ def test_a_fault_of_our_own_refuses_the_pod_under_its_uid(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fallback = ToWholeGpu()
-    webhook = make_webhook(
-        fallback=fallback, options=AdmissionOptions(steps=(BrokenStep(),))
-    )
+    webhook = make_webhook(fallback=fallback, steps=(BrokenStep(),))
 
     answer = webhook.post(make_review(make_pod(container("a", gpus(1))), uid="u"))
 
@@ -160,15 +158,15 @@ def test_a_fault_of_our_own_refuses_the_pod_under_its_uid(
             },
         },
     }
-    assert webhook.observer.admissions == [(Outcome.FAILED, Reason.INTERNAL_ERROR)]
+    assert webhook.observer.admissions == [
+        (AdmissionOutcome.FAILED, AdmissionReason.INTERNAL_ERROR)
+    ]
     assert fallback.released == fallback.seen
     assert "no such thing" in caplog.text
 
 
 def test_a_fault_of_our_own_lets_the_pod_pass_if_the_operator_chose_so() -> None:
-    webhook = make_webhook(
-        options=AdmissionOptions(steps=(BrokenStep(),), is_fail_open=True)
-    )
+    webhook = make_webhook(steps=(BrokenStep(),), is_fail_open=True)
 
     answer = webhook.post(make_review(make_pod(container("a", gpus(1))), uid="u"))
 

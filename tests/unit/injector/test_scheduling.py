@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from injector.admission import AdmissionOptions
 from injector.steps import SchedulerStep, TolerationStep
 from scoring.resources import ResourceScope
 from tests.defaults import SETTINGS
@@ -26,18 +25,16 @@ MIG = "nvidia.com/mig-1g.10gb"
 
 def scheduling() -> Webhook:
     return make_webhook(
-        options=AdmissionOptions(
-            steps=(
-                SchedulerStep(
-                    SCOPE, "gpu-scheduler", SETTINGS.injection.scheduler_opt_out_label
-                ),
-            )
+        steps=(
+            SchedulerStep(
+                SCOPE, "gpu-scheduler", SETTINGS.injection.scheduler_opt_out_label
+            ),
         )
     )
 
 
 def tolerating() -> Webhook:
-    return make_webhook(options=AdmissionOptions(steps=(TolerationStep(SCOPE),)))
+    return make_webhook(steps=(TolerationStep(SCOPE),))
 
 
 def exists(key: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from injector.fallback.annotations import Mark
+from injector.fallback.annotations import FallbackMark
 from tests.builders import Tree, make_node
 from tests.fakes.admissions import (
     GPU,
@@ -146,7 +146,7 @@ def test_fellows_of_a_changed_pod_keep_their_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    "facts",
+    "names",
     [
         pytest.param({"owner_uid": "job-2"}, id="another owner"),
         pytest.param({"generate_name": "test-"}, id="another name"),
@@ -154,12 +154,12 @@ def test_fellows_of_a_changed_pod_keep_their_holds() -> None:
         pytest.param({"is_dry_run": True}, id="a dry run"),
     ],
 )
-def test_the_hold_of_a_stranger_is_left_alone(facts: dict[str, Any]) -> None:
+def test_the_hold_of_a_stranger_is_left_alone(names: dict[str, Any]) -> None:
     admissions = Admissions(nodes=[NODE])
     pod, _, _ = admissions.review()
     asks({MIG_2G: 2})(pod)
 
-    again, result, _ = admissions.review(pod, **facts)
+    again, result, _ = admissions.review(pod, **names)
 
     assert (asked_of(again), result.outcome) == ([{MIG_2G: "2"}], "already_weighed")
     assert admissions.holds.count() == 1
@@ -169,9 +169,9 @@ def test_a_changed_pod_that_is_refused_holds_nothing() -> None:
     admissions = Admissions(nodes=[NODE])
     pod, _, _ = admissions.review()
     asks({MIG_3G: 1})(pod)
-    _, _, facts = admissions.review(pod)
+    _, _, identity = admissions.review(pod)
 
-    admissions.fallback.release(facts)
+    admissions.fallback.release(identity)
 
     assert admissions.holds.count() == 0
 
@@ -184,9 +184,9 @@ def test_a_decided_pod_that_is_refused_gives_back_what_it_held(node: Tree) -> No
     admissions = Admissions(nodes=[node])
     pod, _, _ = admissions.review()
     admissions.review()
-    _, _, facts = admissions.review(pod)
+    _, _, identity = admissions.review(pod)
 
-    admissions.fallback.release(facts)
+    admissions.fallback.release(identity)
 
     assert admissions.holds.count() == 1
 
@@ -274,4 +274,4 @@ def test_fellows_whose_amounts_are_all_changed_are_all_weighed_anew(steps: str) 
 
 
 def test_a_mark_that_repeats_itself_says_each_resource_once() -> None:
-    assert Mark.read(",".join([MIG_2G] * 1000)) == Mark((MIG_2G,))
+    assert FallbackMark.read(",".join([MIG_2G] * 1000)) == FallbackMark((MIG_2G,))

@@ -8,10 +8,9 @@ import pytest
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import SnapshotCell
-from injector.admission import AdmissionOptions
+from injector.admitted_pod import AdmittedPod, PodIdentity
 from injector.affinity.step import TOO_MANY_TERMS, AffinityStep, KnownGpus
 from injector.fallback.chains import Chains
-from injector.steps import PodFacts
 from injector.warnings.gpu_types import GpuTypeCheck
 from scoring.gpu.models import default_table, extended_table
 from scoring.gpu.node_gpus import GpuLabelRules
@@ -41,7 +40,7 @@ L4: Final = {
 NOT_T4: Final = {"key": PRODUCT, "operator": "NotIn", "values": ["Tesla-T4"]}
 ZONE: Final = {"key": "zone", "operator": "Exists"}
 
-FACTS: Final = PodFacts("request", "ml", "p", "", "", is_dry_run=False)
+IDENTITY: Final = PodIdentity("request", "ml", "p", "", "", is_dry_run=False)
 
 
 def make_cell(*products: str) -> SnapshotCell:
@@ -69,11 +68,8 @@ def send(
     demands = demands or GpuRequirementsReader(GPU_ANNOTATIONS)
     cell = cell or make_cell()
     known = KnownGpus(cell, RULES)
-    options = AdmissionOptions(
-        steps=(AffinityStep(known, demands, SCOPE),),
-        checks=(GpuTypeCheck(demands, SCOPE, cell),),
-    )
-    return make_webhook(options=options).send(pod)
+    steps = (AffinityStep(known, demands, SCOPE), GpuTypeCheck(demands, SCOPE, cell))
+    return make_webhook(steps=steps).send(pod)
 
 
 def wanting(
@@ -201,7 +197,7 @@ def test_labels_are_followed_as_nodes_come_and_go() -> None:
 
     def written() -> Any:
         pod = wanting(memory="40Gi")
-        step.apply(pod, None)  # type: ignore[arg-type] # the step reads the pod alone
+        step.apply(AdmittedPod(pod, IDENTITY))
         found = terms_of(pod)
         return found and found[0]["matchExpressions"][0]["values"]
 
@@ -221,7 +217,7 @@ def test_names_that_the_settings_add_count_from_then_on() -> None:
     table = extended_table([], {"L4": ("Team-Card",)})
 
     known.use(GpuLabelRules(table, (PRODUCT,), ()))
-    step.apply(pod, None)  # type: ignore[arg-type] # the step reads the pod alone
+    step.apply(AdmittedPod(pod, IDENTITY))
 
     terms = terms_of(pod)
     assert terms is not None
@@ -237,7 +233,7 @@ def test_only_so_many_demands_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
 
     for types in ("L4", "T4", "L4"):
         pod = wanting(types=types)
-        step.apply(pod, None)  # type: ignore[arg-type] # the step reads the pod alone
+        step.apply(AdmittedPod(pod, IDENTITY))
         assert (terms_of(pod) == [{"matchExpressions": [L4]}]) == (types == "L4")
 
 
@@ -252,7 +248,7 @@ def fall(*products: str, pod: dict[str, Any] | None = None) -> dict[str, Any]:
     options = replace(
         FALLBACK_OPTIONS,
         chains=Chains(((MIG_2G, MIG_1G, GPU),)),
-        known_gpus=KnownGpus(cluster.cell, RULES),
+        require_gpus=KnownGpus(cluster.cell, RULES).require,
     )
     cluster.fallback.use(options)
     changed, result, _ = cluster.review(pod)
@@ -289,7 +285,9 @@ def test_a_slice_that_falls_to_a_slice_goes_anywhere() -> None:
     )
     known = KnownGpus(cluster.cell, RULES)
     chains = Chains(((MIG_2G, MIG_1G, GPU),))
-    cluster.fallback.use(replace(FALLBACK_OPTIONS, chains=chains, known_gpus=known))
+    cluster.fallback.use(
+        replace(FALLBACK_OPTIONS, chains=chains, require_gpus=known.require)
+    )
 
     pod, _, _ = cluster.review(make_slice_pod())
 
@@ -303,7 +301,7 @@ def test_what_a_pod_asks_at_any_length_is_not_remembered() -> None:
     step = AffinityStep(known, GpuRequirementsReader(GPU_ANNOTATIONS), SCOPE)
     before = sys.getrefcount(resource)
 
-    step.apply(pod, FACTS)
-    step.apply(pod, FACTS)
+    step.apply(AdmittedPod(pod, IDENTITY))
+    step.apply(AdmittedPod(pod, IDENTITY))
 
     assert sys.getrefcount(resource) == before

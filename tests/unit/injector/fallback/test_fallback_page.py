@@ -68,9 +68,7 @@ def admitted(webhook: Webhook, number: int, wanted: dict[str, Any]) -> dict[str,
     )
     del pod["status"]
     review = make_review(pod, namespace=wanted.get("namespace", "default"))
-    answer = webhook.resource.admission.decide(
-        decode_review(msgspec.json.encode(review))
-    )
+    answer = webhook.admission.decide(decode_review(msgspec.json.encode(review)))
     assert answer.is_allowed
     patch = msgspec.json.decode(answer.patch) if answer.patch else []
     changed: dict[str, Any] = jsonpatch.apply_patch(pod, patch)

@@ -2,11 +2,17 @@ from typing import Any
 
 import pytest
 
-from cluster.decode.objects import NO_CONSTRAINTS
+from cluster.decode.objects import (
+    NO_CONSTRAINTS,
+    LabelRequirement,
+    NodeSelectorTerm,
+    PodConstraints,
+)
+from cluster.ledger.pods import RecentPodRecord
 from cluster.ledger.writer import NotSyncedError, SnapshotCell
-from injector.fallback.holds import Holds
-from injector.fallback.simulation import Claim
-from injector.steps import PodFacts
+from injector.admitted_pod import PodIdentity
+from injector.fallback.holds import Holds, match_score
+from injector.fallback.simulation import PendingClaim
 from scoring.snapshot import Snapshot
 from tests.builders import Tree, make_node, make_pod
 from tests.defaults import HOLD_SECONDS
@@ -66,10 +72,10 @@ def test_a_dry_run_of_a_pod_under_way_neither_counts_nor_ends_its_hold() -> None
 
 def test_a_refused_pod_gives_back_what_it_held() -> None:
     admissions = one_slice()
-    _, _, facts = admissions.review()
+    _, _, identity = admissions.review()
 
-    admissions.fallback.release(facts)
-    admissions.fallback.release(facts)
+    admissions.fallback.release(identity)
+    admissions.fallback.release(identity)
 
     assert admissions.outcome() == STAY
 
@@ -236,13 +242,13 @@ def test_the_oldest_hold_of_a_controller_ends_first() -> None:
 
 
 def claim_slice(
-    _snapshot: Snapshot, held: tuple[Claim, ...]
-) -> tuple[Claim | None, int]:
-    return Claim(((MIG_2G, 1),), NO_CONSTRAINTS), len(held)
+    _snapshot: Snapshot, held: tuple[PendingClaim, ...]
+) -> tuple[PendingClaim | None, int]:
+    return PendingClaim(((MIG_2G, 1),), NO_CONSTRAINTS), len(held)
 
 
-def facts_of(uid: str) -> PodFacts:
-    return PodFacts(uid, "ml", "", "train-", "", is_dry_run=False)
+def identity_of(uid: str) -> PodIdentity:
+    return PodIdentity(uid, "ml", "", "train-", "", is_dry_run=False)
 
 
 def test_holds_are_bounded_and_the_oldest_ends_first() -> None:
@@ -250,8 +256,8 @@ def test_holds_are_bounded_and_the_oldest_ends_first() -> None:
         Admissions().cell, hold_seconds=HOLD_SECONDS, limit=2, monotonic=lambda: 0.0
     )
 
-    seen = [holds.decide(facts_of(uid), claim_slice) for uid in "abcd"]
-    holds.release(facts_of("a"))
+    seen = [holds.decide(identity_of(uid), claim_slice) for uid in "abcd"]
+    holds.release(identity_of("a"))
 
     assert seen == [0, 1, 2, 2]
     assert holds.count() == 2
@@ -261,7 +267,7 @@ def test_without_a_snapshot_nothing_is_decided() -> None:
     holds = Holds(SnapshotCell(), hold_seconds=HOLD_SECONDS)
 
     with pytest.raises(NotSyncedError):
-        holds.decide(facts_of("a"), claim_slice)
+        holds.decide(identity_of("a"), claim_slice)
     assert holds.count() == 0
 
 
@@ -315,3 +321,90 @@ def test_of_unlike_pods_of_one_controller_each_ends_its_own_hold(
 
     assert under_way["spec"] == first["spec"]
     assert results == ["kept_full", 2]
+
+
+MIG = "nvidia.com/mig-1g.10gb"
+A100 = LabelRequirement(key="model", operator="In", values=("A100",))
+EAST = LabelRequirement(key="zone", operator="In", values=("east",))
+NODE = LabelRequirement(key="metadata.name", operator="In", values=("a",))
+
+
+def terms(*each: tuple[LabelRequirement, ...]) -> PodConstraints:
+    """Return required affinity for labels, one term for each argument."""
+    return PodConstraints(
+        affinity_terms=tuple(NodeSelectorTerm(expressions=term) for term in each)
+    )
+
+
+OF_NODE = PodConstraints(affinity_terms=(NodeSelectorTerm(fields=(NODE,)),))
+NARROWED = PodConstraints(
+    affinity_terms=(NodeSelectorTerm(expressions=(A100,), fields=(NODE,)),)
+)
+IN_POOL = PodConstraints(node_selector={"pool": "a"})
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "found"),
+    [
+        pytest.param(NO_CONSTRAINTS, NO_CONSTRAINTS, (True, True, 0), id="any node"),
+        pytest.param(IN_POOL, IN_POOL, (True, True, 0), id="the same pool"),
+        pytest.param(IN_POOL, NO_CONSTRAINTS, (True, False, 0), id="another pool"),
+        pytest.param(OF_NODE, OF_NODE, (True, True, 1), id="the same node"),
+        pytest.param(NARROWED, OF_NODE, (True, True, 1), id="cards asked on top"),
+        pytest.param(OF_NODE, NARROWED, (True, True, -1), id="one requirement less"),
+        pytest.param(NO_CONSTRAINTS, OF_NODE, (True, True, -1), id="no affinity left"),
+        pytest.param(
+            terms((A100,), (A100, EAST)),
+            terms((A100,)),
+            (True, True, 1),
+            id="more terms",
+        ),
+        pytest.param(
+            terms((A100,), (EAST,)), terms((A100,)), (True, True, -1), id="a wider term"
+        ),
+    ],
+)
+def test_how_like_a_pod_is_by_where_it_may_go(
+    now: PodConstraints, then: PodConstraints, found: tuple[Any, ...]
+) -> None:
+    arrival = RecentPodRecord(1, "ml", "train-1", "train-", "job-1", ((MIG, 1),), now)
+
+    assert match_score(arrival, PendingClaim(((MIG, 1),), then)) == found
+
+
+@pytest.mark.parametrize(
+    ("request_now", "is_same"),
+    [
+        pytest.param(((MIG, 1),), True, id="as much"),
+        pytest.param(((MIG, 2),), False, id="more"),
+        pytest.param(((MIG, 1), ("cpu", 1000)), True, id="other resources beside it"),
+    ],
+)
+def test_how_like_a_pod_is_by_its_amounts(
+    request_now: tuple[tuple[str, int], ...], is_same: bool
+) -> None:
+    arrival = RecentPodRecord(
+        1, "ml", "train-1", "train-", "job-1", request_now, NO_CONSTRAINTS
+    )
+
+    claim = PendingClaim(((MIG, 1),), NO_CONSTRAINTS)
+    assert match_score(arrival, claim)[0] is is_same
+
+
+def test_of_thousands_of_terms_only_the_same_are_told_to_be_kept() -> None:
+    many = [
+        (LabelRequirement(key=f"k{number}", operator="Exists"),)
+        for number in range(20_000)
+    ]
+    then = terms(*many)
+    kept, narrowed = terms(*many), terms(*((*term, EAST) for term in many))
+    claim = PendingClaim(((MIG, 1),), then)
+
+    found = [
+        match_score(
+            RecentPodRecord(1, "ml", "t-1", "t-", "job-1", ((MIG, 1),), now), claim
+        )
+        for now in (kept, narrowed)
+    ]
+
+    assert found == [(True, True, 20_000), (True, True, -1)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from injector.rules.rules import Outcome, Reason
+from injector.steps import AdmissionOutcome, AdmissionReason
 from tests.fakes.webhook import (
     GPU,
     container,
@@ -36,7 +36,9 @@ def test_a_pod_becomes_what_its_rules_say(case: Case) -> None:
         assert answered.message == case.message
     elif case.reason is not None:
         assert not answered.operations
-        assert set(webhook.observer.admissions) == {(Outcome.SKIPPED, case.reason)}
+        assert set(webhook.observer.admissions) == {
+            (AdmissionOutcome.SKIPPED, case.reason)
+        }
     else:
         audit = {"injection": "rule_applied", **case.audit}
         assert answered.response["auditAnnotations"] == audit
@@ -59,28 +61,34 @@ def expected_containers(case: Case) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        pytest.param({"operation": "UPDATE"}, Reason.NOT_A_CREATE, id="update"),
         pytest.param(
-            {"operation": "DELETE", "object": None}, Reason.NOT_A_CREATE, id="delete"
+            {"operation": "UPDATE"}, AdmissionReason.NOT_A_CREATE, id="update"
+        ),
+        pytest.param(
+            {"operation": "DELETE", "object": None},
+            AdmissionReason.NOT_A_CREATE,
+            id="delete",
         ),
         pytest.param(
             {"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}},
-            Reason.NOT_A_POD,
+            AdmissionReason.NOT_A_POD,
             id="deployment",
         ),
         pytest.param(
             {"kind": {"group": "x.com", "version": "v1", "kind": "Pod"}},
-            Reason.NOT_A_POD,
+            AdmissionReason.NOT_A_POD,
             id="pod of another group",
         ),
         pytest.param(
-            {"subResource": "ephemeralcontainers"}, Reason.NOT_A_POD, id="subresource"
+            {"subResource": "ephemeralcontainers"},
+            AdmissionReason.NOT_A_POD,
+            id="subresource",
         ),
-        pytest.param({"object": None}, Reason.NO_OBJECT, id="no object"),
+        pytest.param({"object": None}, AdmissionReason.NO_OBJECT, id="no object"),
     ],
 )
 def test_only_the_creation_of_pods_is_looked_at(
-    fields: dict[str, Any], reason: Reason
+    fields: dict[str, Any], reason: AdmissionReason
 ) -> None:
     webhook = make_webhook()
 
@@ -89,7 +97,7 @@ def test_only_the_creation_of_pods_is_looked_at(
     )["response"]
 
     assert response == {"uid": "u", "allowed": True}
-    assert webhook.observer.admissions == [(Outcome.SKIPPED, reason)]
+    assert webhook.observer.admissions == [(AdmissionOutcome.SKIPPED, reason)]
 
 
 def test_a_dry_run_gets_the_same_patch() -> None:

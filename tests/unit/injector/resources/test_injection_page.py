@@ -52,7 +52,7 @@ def build_admission(example: dict[str, Any], folder: Path) -> Admission:
         cell, make_settings({**settings, "injection": injection}), Metrics(), folder
     )
     webhook.load_rules()
-    return webhook.resource.admission
+    return webhook.admission
 
 
 def submitted(wanted: dict[str, Any]) -> dict[str, Any]:

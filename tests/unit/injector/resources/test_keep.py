@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from injector.admitted_pod import FILLED_ANNOTATION
 from injector.resources.inject import ExistingMode
-from injector.resources.writer import FILLED_ANNOTATION
-from injector.rules.rules import Outcome, Reason
+from injector.steps import AdmissionOutcome, AdmissionReason
 from tests.fakes.webhook import (
     C1,
     GPU,
@@ -169,7 +169,7 @@ def test_a_pod_with_everything_set_is_not_changed() -> None:
 
     assert not answered.operations
     assert set(webhook.observer.admissions) == {
-        (Outcome.UNCHANGED, Reason.ALREADY_APPLIED)
+        (AdmissionOutcome.UNCHANGED, AdmissionReason.ALREADY_APPLIED)
     }
 
 
@@ -349,7 +349,7 @@ def test_illegal_quantities_are_refused(resources: dict[str, Any], said: str) ->
         "message": f"pod default/p: {said}",
     }
     assert set(webhook.observer.admissions) == {
-        (Outcome.REJECTED, Reason.ILLEGAL_QUANTITY)
+        (AdmissionOutcome.REJECTED, AdmissionReason.ILLEGAL_QUANTITY)
     }
 
 

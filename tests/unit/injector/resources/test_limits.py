@@ -6,8 +6,7 @@ import pytest
 
 from cluster.ledger.changes import LimitRangesListed
 from cluster.ledger.writer import SnapshotCell
-from injector.admission import AdmissionOptions
-from injector.warnings.limit_ranges import LimitCheck
+from injector.warnings.capacity import LimitCheck
 from scoring.protocols import LimitMaxima
 from tests.builders import SCOPE, make_ledger
 from tests.fakes.webhook import Webhook, container, gpus, make_pod, make_webhook
@@ -22,7 +21,7 @@ def checking(maxima: LimitMaxima | None, namespace: str = "default") -> Webhook:
         ledger = make_ledger()
         ledger.apply(LimitRangesListed({namespace: maxima}))
         cell.publish(ledger.build())
-    return make_webhook(options=AdmissionOptions(checks=(LimitCheck(cell, SCOPE),)))
+    return make_webhook(steps=(LimitCheck(cell, SCOPE),))
 
 
 PAIR = make_pod(container("a", gpus(2)), container("b", gpus(1)))

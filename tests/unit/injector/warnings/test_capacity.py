@@ -5,8 +5,7 @@ from typing import Final
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import SnapshotCell
-from injector.admission import AdmissionOptions
-from injector.steps import PodFacts
+from injector.admitted_pod import AdmittedPod, PodIdentity
 from injector.warnings.capacity import CapacityCheck
 from tests.builders import SCOPE, Tree, make_node, make_snapshot
 from tests.defaults import GPU_ANNOTATIONS
@@ -20,7 +19,7 @@ from tests.fakes.webhook import (
     make_webhook,
 )
 
-FACTS: Final = PodFacts("request", "ml", "p", "", "", is_dry_run=False)
+IDENTITY: Final = PodIdentity("request", "ml", "p", "", "", is_dry_run=False)
 
 
 def checking(*nodes: Tree) -> Webhook:
@@ -28,7 +27,7 @@ def checking(*nodes: Tree) -> Webhook:
     if nodes:
         cell.publish(make_snapshot(nodes=nodes))
     check = CapacityCheck(cell, SCOPE, GpuRequirementsReader(GPU_ANNOTATIONS))
-    return make_webhook(options=AdmissionOptions(checks=(check,)))
+    return make_webhook(steps=(check,))
 
 
 def test_a_pod_larger_than_the_largest_node_is_told_with_both_numbers() -> None:
@@ -140,6 +139,6 @@ def test_what_no_node_has_is_not_remembered() -> None:
     pod = make_pod(container("a", both({resource: "1"})))
     before = sys.getrefcount(resource)
 
-    check.apply(pod, FACTS)
+    check.apply(AdmittedPod(pod, IDENTITY))
 
     assert sys.getrefcount(resource) == before

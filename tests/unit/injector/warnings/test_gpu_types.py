@@ -4,8 +4,8 @@ import pytest
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import SnapshotCell
+from injector.admitted_pod import AdmittedPod, PodIdentity
 from injector.fallback.choice import FallbackOutcome
-from injector.steps import PodFacts
 from injector.warnings.gpu_types import GpuTypeCheck
 from tests.builders import SCOPE, Tree, make_node, make_pod, make_snapshot
 from tests.defaults import GPU_ANNOTATIONS
@@ -15,7 +15,7 @@ TYPE: Final = "gpu-extender.io/gpu-type"
 MEMORY: Final = "gpu-extender.io/min-gpu-memory"
 RULE_KEY: Final = "task.bkbcs.tencent.com/gpu-type"
 GPU: Final = "nvidia.com/gpu"
-FACTS: Final = PodFacts("request", "ml", "p", "", "", is_dry_run=False)
+IDENTITY: Final = PodIdentity("request", "ml", "p", "", "", is_dry_run=False)
 
 
 def warnings_about(pod: Tree, *nodes: Tree, is_synced: bool = True) -> tuple[str, ...]:
@@ -23,7 +23,7 @@ def warnings_about(pod: Tree, *nodes: Tree, is_synced: bool = True) -> tuple[str
     if is_synced:
         cell.publish(make_snapshot(nodes=nodes))
     return GpuTypeCheck(GpuRequirementsReader(GPU_ANNOTATIONS), SCOPE, cell).apply(
-        pod, FACTS
+        AdmittedPod(pod, IDENTITY)
     )
 
 
