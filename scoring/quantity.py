@@ -209,9 +209,13 @@ def parse_amount(resource: str, value: object) -> int:
     return parse_quantity(repr(value), scale_of(resource))
 
 
-_BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_BINARY_SUFFIXES: Final = ("", *_BINARY)
 
-_DECIMAL_SUFFIXES: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
+_DECIMAL_SUFFIXES: Final = tuple(_DECIMAL)
+
+_KIBI: Final = 1024
+
+_KILO: Final = 1000
 
 _SMALLEST: Final = 10**9  # nano, the first decimal suffix
 
@@ -220,8 +224,6 @@ _PRECISION: Final = 10**6
 
 # Far above every limit, and below what Python refuses to print as decimal digits.
 _MAX_BITS: Final = 1024
-
-_MAX_REMEMBERED: Final = 32  # characters
 
 
 def format_quantity(value: Fraction, *, is_binary: bool = False) -> str:
@@ -247,11 +249,11 @@ def format_quantity(value: Fraction, *, is_binary: bool = False) -> str:
     >>> format_quantity(Fraction(15, 2)), format_quantity(Fraction(1000000))
     ('7500m', '1M')
     """
-    if is_binary and value >= 1024 and value.denominator == 1:  # noqa: PLR2004 -- 1Ki
-        return _scaled(value.numerator, 1024, _BINARY_SUFFIXES)
+    if is_binary and value >= _KIBI and value.denominator == 1:
+        return _scaled(value.numerator, _KIBI, _BINARY_SUFFIXES)
     if not value:
         return "0"
-    return _scaled(math.ceil(value * _SMALLEST), 1000, _DECIMAL_SUFFIXES)
+    return _scaled(math.ceil(value * _SMALLEST), _KILO, _DECIMAL_SUFFIXES)
 
 
 def _scaled(number: int, base: int, suffixes: Sequence[str]) -> str:
@@ -264,7 +266,7 @@ def _scaled(number: int, base: int, suffixes: Sequence[str]) -> str:
 
 
 # PERF: pods of one template say the same; `bench/test_reviews.py`.
-_remembered: Final = lru_cache(maxsize=4096)(exact_quantity)
+_remembered_exact: Final = lru_cache(maxsize=4096)(exact_quantity)
 
 
 def exact_amount(value: object) -> Fraction:
@@ -277,8 +279,8 @@ def exact_amount(value: object) -> Fraction:
     """
     if isinstance(value, str):
         return (
-            _remembered(value)
-            if len(value) <= _MAX_REMEMBERED
+            _remembered_exact(value)
+            if len(value) <= _MAX_REMEMBERED_TEXT
             else exact_quantity(value)
         )
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -333,13 +335,6 @@ def split_by_gpus(pool: int, gpus: Sequence[int]) -> list[int]:
     return shares
 
 
-_BINARY_UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-
-_STEP: Final = 1024
-
-_MILLI: Final = 1000
-
-
 def show_amount(resource: str, amount: int) -> str:
     """Return an amount in base units as a quantity, large ones to one decimal.
 
@@ -349,7 +344,7 @@ def show_amount(resource: str, amount: int) -> str:
     ('1.5Gi', '8')
     """
     if resource == CPU:
-        cores, rest = divmod(amount, _MILLI)
+        cores, rest = divmod(amount, _KILO)
         return f"{amount}m" if rest else str(cores)
     if resource in BYTE_RESOURCES or resource.startswith("hugepages-"):
         return show_bytes(amount)
@@ -363,10 +358,10 @@ def show_bytes(amount: int) -> str:
     ('80Gi', '100', '1Ti')
     """
     value, unit = float(amount), 0
-    while round(value, 1) >= _STEP and unit < len(_BINARY_UNITS) - 1:
-        value /= _STEP
+    while round(value, 1) >= _KIBI and unit < len(_BINARY_SUFFIXES) - 1:
+        value /= _KIBI
         unit += 1
-    return f"{value:.1f}".removesuffix(".0") + _BINARY_UNITS[unit]
+    return f"{value:.1f}".removesuffix(".0") + _BINARY_SUFFIXES[unit]
 
 
 def show_free(
