@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class AdmissionObserver(Protocol):
-    """Is told what became of each request; any worker thread may call it."""
+    """Counts outcomes of requests; any worker thread may call it."""
 
     def observe_admission(
         self, outcome: AdmissionOutcome, reason: AdmissionReason
@@ -36,7 +36,7 @@ class AdmissionObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionOptions:
-    """Which pods are not looked at, and what happens when we fail ourselves.
+    """Pods that are not looked at, and the answer when we fail ourselves.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class AdmissionOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """What was decided about a pod, and the patch that does it."""
+    """Decision about a pod, and the patch that does it."""
 
     injection: Injection
     fallback: FallbackResult | None = None
@@ -72,12 +72,9 @@ class Admission:
     ----------
     fallback : Fallback
         Runs first: injection goes by the GPU resource that the pod ends up with.
-    injector : Injector
     steps : sequence of PodStep
         Run last, in this order, and so see what the pod ends up asking; those that
         only warn stand at the end.
-    observer : AdmissionObserver
-    options : AdmissionOptions
     """
 
     def __init__(

@@ -84,7 +84,6 @@ class AdmittedPod:
     ----------
     tree : dict
         A copy of our own, as `draft_of` makes it.
-    identity : PodIdentity
     decoded : Pod, optional
         `tree` decoded, where that has been done already.
     """

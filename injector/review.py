@@ -29,12 +29,7 @@ _MAX_AUDIT_LENGTH: Final = 4096
 
 
 class ReviewError(ValueError):
-    """A body that is no admission review, or a review of a pod that is none.
-
-    Attributes
-    ----------
-    faults : tuple of Fault
-    """
+    """A body that is no admission review, or a review of a pod that is none."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = tuple(faults)
@@ -42,7 +37,7 @@ class ReviewError(ValueError):
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True):
-    """What kind of object a request is about."""
+    """Kind of the object that a request is about."""
 
     group: str = ""
     version: str = ""
@@ -94,7 +89,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server is told.
+    """Answer to a review, before it is encoded.
 
     Attributes
     ----------

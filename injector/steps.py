@@ -18,7 +18,7 @@ _PATH: Final = "request.object.spec.schedulerName"
 
 
 class AdmissionOutcome(StrEnum):
-    """What became of one admission request; a metric label."""
+    """Outcome of one admission request; a metric label."""
 
     INJECTED = "injected"
     UNCHANGED = "unchanged"
@@ -28,7 +28,7 @@ class AdmissionOutcome(StrEnum):
 
 
 class AdmissionReason(StrEnum):
-    """Why; a metric label and a log field."""
+    """Reason of an outcome; a metric label and a log field."""
 
     NOT_A_CREATE = "not_a_create"
     NOT_A_POD = "not_a_pod"

@@ -49,19 +49,19 @@ class Webhook:
         )
         self._rules = RuleBook(Rules())
         gpu_rules = settings.gpu_types.rules()
-        self._demands = GpuRequirementsReader(
+        self._gpu_reader = GpuRequirementsReader(
             settings.gpu_annotations(), GpuLabelReader(gpu_rules)
         )
         self._known_gpus = (
             KnownGpus(source, gpu_rules) if injection.type_affinity else None
         )
         self._context = build_rule_context(
-            injection, fallback, self._demands.annotations
+            injection, fallback, self._gpu_reader.annotations
         )
         self.holds = Holds(source, hold_seconds=fallback.hold_seconds)
         self._fallback = Fallback(
             self.holds,
-            build_fallback_options(fallback, self._demands, self._known_gpus),
+            build_fallback_options(fallback, self._gpu_reader, self._known_gpus),
         )
         self.admission = Admission(
             self._fallback,
@@ -94,12 +94,12 @@ class Webhook:
         if settings.toleration:
             steps.append(TolerationStep(scope))
         if self._known_gpus is not None:
-            steps.append(AffinityStep(self._known_gpus, self._demands, scope))
+            steps.append(AffinityStep(self._known_gpus, self._gpu_reader, scope))
         return (
             *steps,
-            CapacityCheck(source, scope, self._demands),
+            CapacityCheck(source, scope, self._gpu_reader),
             LimitCheck(source, scope),
-            GpuTypeCheck(self._demands, scope, source),
+            GpuTypeCheck(self._gpu_reader, scope, source),
         )
 
     def load_rules(self) -> None:
@@ -109,7 +109,7 @@ class Webhook:
 
     def use_gpus(self, rules: GpuLabelRules) -> None:
         """Tell models and families by other rules from now on."""
-        self._demands.use(rules)
+        self._gpu_reader.use(rules)
         if self._known_gpus is not None:
             self._known_gpus.use(rules)
 
@@ -118,20 +118,21 @@ class Webhook:
 
         Raises `RulesError`, and takes nothing, if the rule file and the chains clash.
         """
-        demands = self._demands.annotations
-        context = build_rule_context(self._injection, fallback, demands)
+        context = build_rule_context(
+            self._injection, fallback, self._gpu_reader.annotations
+        )
         if context != self._context and self.rules_path is not None:
             self._rules.replace(load_rules(self.rules_path, context))
         self._context = context
         self._fallback.use(
-            build_fallback_options(fallback, self._demands, self._known_gpus)
+            build_fallback_options(fallback, self._gpu_reader, self._known_gpus)
         )
 
 
 def build_rule_context(
     injection: InjectionSettings,
     fallback: FallbackSettings,
-    demands: GpuAnnotations,
+    gpu_annotations: GpuAnnotations,
 ) -> RuleContext:
     """Return what a rule file must leave alone.
 
@@ -141,18 +142,18 @@ def build_rule_context(
     names = fallback.annotations
     decisions = {names.mark, names.record, names.opt_out}
     if fallback.chains:
-        decisions.update(demands.names)
+        decisions.update(gpu_annotations.names)
     return RuleContext(
         injection.trigger_annotation,
         frozenset(decisions),
         frozenset(name for chain in fallback.chains for name in chain[:-1]),
-        demands,
+        gpu_annotations,
     )
 
 
 def build_fallback_options(
     settings: FallbackSettings,
-    demands: GpuRequirementsReader,
+    gpu_reader: GpuRequirementsReader,
     known_gpus: KnownGpus | None,
 ) -> FallbackOptions:
     """Return what the settings say of the fallback."""
@@ -163,6 +164,6 @@ def build_fallback_options(
         ),
         annotations=FallbackAnnotations(**settings.annotations.model_dump()),
         unschedulable_seconds=settings.unschedulable_seconds,
-        gpu_requirements=demands,
+        gpu_reader=gpu_reader,
         require_gpus=None if known_gpus is None else known_gpus.require,
     )

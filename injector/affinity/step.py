@@ -1,7 +1,7 @@
 """GPU requirements of a pod, written into it as required node affinity."""
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
@@ -12,6 +12,7 @@ from injector.affinity.terms import (
     add_node_selector_terms,
     build_node_selector_terms,
 )
+from scoring.bounded import BoundedDict
 from scoring.gpu.affinity import (
     GpuCriteria,
     LabelTerm,
@@ -36,7 +37,7 @@ TOO_MANY_TERMS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _NodeLabels:
     """The labels of the nodes as they were, and what follows from them.
 
     Attributes
@@ -45,10 +46,9 @@ class _Seen:
         Those that are read, and by which rules.
     facts : tuple of NodeFacts
         Those of the snapshot; another tuple as soon as a node has changed.
-    kinds : tuple of LabelledGpus
     kind_of : dict
         node name -> its facts and kind
-    demands : dict
+    terms : BoundedDict
         criteria -> what labels must be for it
     """
 
@@ -56,18 +56,18 @@ class _Seen:
     facts: tuple[NodeFacts, ...] = ()
     kinds: tuple[LabelledGpus, ...] = ()
     kind_of: dict[str, tuple[NodeFacts, LabelledGpus]] = field(default_factory=dict)
-    demands: dict[GpuCriteria, NodeSelectorTerms] = field(default_factory=dict)
+    terms: BoundedDict[GpuCriteria, NodeSelectorTerms] = field(
+        default_factory=lambda: BoundedDict(_MAX_KNOWN)
+    )
 
-    def gpu_requirements_of(self, criteria: GpuCriteria) -> NodeSelectorTerms:
-        """Return what labels must be for criteria."""
-        known = self.demands.get(criteria)
+    def terms_for(self, criteria: GpuCriteria) -> NodeSelectorTerms:
+        """Return what the labels of a node must be for its GPUs to meet `criteria`."""
+        known = self.terms.get(criteria)
         if known is None:
             known = build_node_selector_terms(self._alternatives(criteria))
             if isinstance(criteria, RequestedGpus) and not _is_brief(criteria.request):
                 return known
-            if len(self.demands) >= _MAX_KNOWN:
-                self.demands.clear()
-            self.demands[criteria] = known
+            self.terms.keep(criteria, known)
         return known
 
     def _alternatives(self, criteria: GpuCriteria) -> tuple[LabelTerm, ...]:
@@ -75,7 +75,7 @@ class _Seen:
             return required_terms(self.labels.rules, criteria, self.kinds)
         return refusing_terms(self.labels.rules, criteria, self.kinds)
 
-    def with_nodes(self, facts: tuple[NodeFacts, ...]) -> "_Seen":
+    def with_nodes(self, facts: tuple[NodeFacts, ...]) -> "_NodeLabels":
         """Return the same for other nodes."""
         kind_of = {}
         for node in facts:
@@ -85,32 +85,31 @@ class _Seen:
             kind_of[node.name] = known
         kinds = tuple(dict.fromkeys(kind for _, kind in kind_of.values()))
         # What was computed for the same kinds still holds.
-        demands = self.demands if kinds == self.kinds else {}
-        return _Seen(self.labels, facts, kinds, kind_of, demands)
+        seen = _NodeLabels(self.labels, facts, kinds, kind_of)
+        return replace(seen, terms=self.terms) if kinds == self.kinds else seen
 
 
 class KnownGpus:
-    """Knows which labels nodes with which GPUs have; any thread may call it.
+    """Labels of the nodes and the GPUs behind them; any thread may call it.
 
     Parameters
     ----------
     source : SnapshotSource
         While it has not been read, no node is known.
-    rules : GpuLabelRules
     """
 
     def __init__(self, source: SnapshotSource, rules: GpuLabelRules) -> None:
         self._source = source
         # Held for one comparison, so that nodes seen by old rules replace no new ones.
         self._lock = threading.Lock()
-        # PERF: pods come more often than labels change, and criteria for the same.
-        self._seen: _Seen
+        # PERF: pods come more often than labels change, and want the same GPUs.
+        self._seen: _NodeLabels
         self.use(rules)
 
     def use(self, rules: GpuLabelRules) -> None:
         """Read labels by other rules from now on."""
         with self._lock:
-            self._seen = _Seen(GpuLabels(rules))
+            self._seen = _NodeLabels(GpuLabels(rules))
 
     def require(self, pod: AdmittedPod, criteria: GpuCriteria) -> tuple[str, ...]:
         """Require of the node of `pod` what `criteria` says, as far as labels tell it.
@@ -120,11 +119,11 @@ class KnownGpus:
         """
         if pod.decoded.spec.node_name:
             return ()
-        terms = self._look().gpu_requirements_of(criteria)
+        terms = self._look().terms_for(criteria)
         is_written = add_node_selector_terms(pod.edit()["spec"], terms)
         return () if is_written else (TOO_MANY_TERMS,)
 
-    def _look(self) -> _Seen:
+    def _look(self) -> _NodeLabels:
         """Return the labels of the nodes as they are now."""
         try:
             facts = self._source.current().facts
@@ -146,23 +145,17 @@ def _is_brief(request: Request) -> bool:
 
 
 class AffinityStep:
-    """Adds the hard part of a demand to each term of a pod's required node affinity.
+    """Adds hard GPU requirements to each term of a pod's required node affinity.
 
-    A pod whose demand cannot be read stays as it is, and so does a term that implies
-    what is wanted, as after an earlier review.
-
-    Parameters
-    ----------
-    known : KnownGpus
-    demands : GpuRequirementsReader
-    scope : ResourceScope
+    A pod whose requirements cannot be read stays as it is, and so does a term that
+    implies what is wanted, as after an earlier review.
     """
 
     def __init__(
-        self, known: KnownGpus, demands: GpuRequirementsReader, scope: ResourceScope
+        self, known: KnownGpus, gpu_reader: GpuRequirementsReader, scope: ResourceScope
     ) -> None:
         self._known = known
-        self._demands = demands
+        self._gpu_reader = gpu_reader
         self._is_managed = Remembered(scope.is_managed).__getitem__
 
     def apply(self, pod: AdmittedPod) -> tuple[str, ...]:
@@ -177,9 +170,9 @@ class AffinityStep:
         return self._known.require(pod, criteria)
 
     def _gpu_requirements_of(self, pod: AdmittedPod) -> GpuRequirements | None:
-        """Return the demand, None where it says nothing that labels can answer."""
+        """Return the requirements, None where labels can answer none of them."""
         try:
-            gpu_requirements = self._demands.read(pod.annotations)
+            gpu_requirements = self._gpu_reader.read(pod.annotations)
         except GpuRequirementsError:
             return None  # `GpuTypeCheck` tells the user
         is_hard = (

@@ -29,7 +29,7 @@ _FIELDS: Final = "matchFields"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSelectorTerms:
-    """What the labels of a pod's node must be, ready to be written.
+    """Requirements on the labels of a pod's node, ready to be written.
 
     Attributes
     ----------

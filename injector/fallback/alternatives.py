@@ -29,7 +29,6 @@ class ContainerChange:
 
     Attributes
     ----------
-    container : str
     substitutions : tuple of (str, str)
         Resource and what it became.
     original : tuple of (str, int)
@@ -91,7 +90,6 @@ def build_alternatives(
     ----------
     amounts : PodSpec
         As `chain_amounts` returns it.
-    chains : Chains
     takes_shares : bool
         Whether shared and sliced GPUs may stand in for whole ones.
 

@@ -105,8 +105,6 @@ def write_decision(
 
     Parameters
     ----------
-    pod : dict
-    names : FallbackAnnotations
     mark : FallbackMark
         None is written if it has no resources.
     record : str

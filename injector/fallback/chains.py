@@ -68,7 +68,6 @@ def find_chain_faults(
 
     Parameters
     ----------
-    chains : sequence of sequence of str
     scope : ResourceScope, optional
         If given, each member must be a resource that is counted.
     path : str

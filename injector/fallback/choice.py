@@ -1,4 +1,4 @@
-"""The first of a pod's alternatives that finds a place beside all pods on their way."""
+"""Choice of the first alternative that fits beside all pods on their way."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,6 @@ class Alternative:
         changes itself.
     request : tuple of (str, int)
         What the pod then asks of its node, as far as chains are concerned.
-    gpu : MinimumGpu
     """
 
     substitutions: tuple[tuple[str, str], ...]
@@ -72,8 +71,6 @@ def pending_claims(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    resources : frozenset of str
     unschedulable_before : float
         Seconds since the epoch. A pod that kube-scheduler has called unschedulable
         since then, or longer, does not count, nor does one with scheduling gates.
@@ -137,7 +134,6 @@ def choose_alternative(
 
     Parameters
     ----------
-    snapshot : Snapshot
     alternatives : sequence of Alternative
         Best first, the unchanged pod before all others.
     constraints : Constraints
@@ -205,7 +201,7 @@ def _or_unknown(snapshot: Snapshot, resource: str, known: Int64Array) -> Int64Ar
 
 
 class FallbackOutcome(StrEnum):
-    """What became of a pod; the values are metric labels."""
+    """Outcome of the fallback for a pod; the values are metric labels."""
 
     NOT_ASKED = "not_asked"
     """It asks for nothing that can fall."""

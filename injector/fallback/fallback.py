@@ -68,13 +68,13 @@ class FallbackOptions:
     namespaces: frozenset[str] | None
     annotations: FallbackAnnotations
     unschedulable_seconds: float
-    gpu_requirements: GpuRequirementsReader
+    gpu_reader: GpuRequirementsReader
     require_gpus: RequireGpus | None
 
 
 @dataclass(frozen=True, slots=True)
 class FallbackResult:
-    """What the fallback did to a pod.
+    """Result of the fallback for one pod.
 
     Attributes
     ----------
@@ -179,9 +179,7 @@ class Fallback:
             options.chains,
             takes_shares=annotations.get(options.annotations.sharing) == "allowed",
         )
-        gpu_requirements = options.gpu_requirements.read_kept(
-            annotations
-        ).gpu_requirements
+        gpu_requirements = options.gpu_reader.read_kept(annotations).gpu_requirements
         constraints = constraints_of(pod.decoded)
         if alternatives:
             faults += find_faults(gpu_requirements, constraints)

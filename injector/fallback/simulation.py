@@ -72,9 +72,6 @@ class PendingClaim:
 
     Attributes
     ----------
-    request : tuple of (str, int)
-    constraints : Constraints
-    gpu : MinimumGpu
     gpu_requirements : GpuRequirements
         What the pod itself says that it wants of the GPUs.
     """
@@ -105,7 +102,6 @@ class TrialPlacement:
 
     Parameters
     ----------
-    snapshot : Snapshot
     amounts : dict
         resource -> int64 array, shape (N,)
     """

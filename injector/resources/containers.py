@@ -63,7 +63,6 @@ class PodContainers:
 
     Attributes
     ----------
-    regular : tuple of ContainerAmounts
     sidecars : tuple of ContainerAmounts
         Init containers that go on running.
     faults : tuple of Fault
@@ -120,7 +119,6 @@ def _exact(
 
     Parameters
     ----------
-    quantities : mapping
     where : tuple of (str, str, str)
         Kind and name of the container, and which of its quantities these are.
     faults : list of Fault

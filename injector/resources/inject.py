@@ -30,7 +30,7 @@ ExistingMode: TypeAlias = Literal["overwrite", "keep"]
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What became of one pod.
+    """Result of the injection for one pod.
 
     Attributes
     ----------

@@ -83,7 +83,6 @@ class PodWriter:
 
     Parameters
     ----------
-    pod : dict
     filled : frozenset of (str, str, str)
         Container, ``requests`` or ``limits``, resource of each value that nobody
         wrote: it counts as unset.
@@ -94,7 +93,6 @@ class PodWriter:
     ----------
     is_changed : bool
         Whether anything was written that was not there.
-    warnings : list of str
     """
 
     def __init__(
@@ -161,7 +159,7 @@ class PodWriter:
             self.is_changed = True
 
     def note_filled(self) -> None:
-        """Say on the pod what was filled in, where what is set is kept."""
+        """Note on the pod what was filled in, where what is set is kept."""
         if not self._noted or not have_own_names(self._pod["spec"]["containers"]):
             return
         annotations = member_of(member_of(self._pod, "metadata"), "annotations")

@@ -42,14 +42,14 @@ class RuleContext:
         Annotations that decide whether a fallback is chosen for a pod.
     falling : frozenset of str
         Resources that can fall back to another one.
-    demands : GpuAnnotations
+    gpu_annotations : GpuAnnotations
         By which a pod says what it wants of the GPUs.
     """
 
     trigger_annotation: str
     decisions: frozenset[str]
     falling: frozenset[str]
-    demands: GpuAnnotations
+    gpu_annotations: GpuAnnotations
 
     def annotation_fault(self, key: str) -> str:
         """Return why no rule may set an annotation; empty if one may."""
@@ -62,7 +62,7 @@ class RuleContext:
     def value_fault(self, key: str, value: str) -> str:
         """Return why pods with such an annotation would never be scheduled, if so."""
         try:
-            self.demands.parse({key: value})
+            self.gpu_annotations.parse({key: value})
         except GpuRequirementsError as error:
             return error.faults[0].message
         return ""
@@ -98,10 +98,8 @@ def find_conflicts(
 
     Parameters
     ----------
-    rules : Rules
     paths : mapping
         Path of a rule and name of a resource -> path of its entry.
-    context : RuleContext
 
     Notes
     -----

@@ -33,7 +33,6 @@ class RulesError(ValueError):
     ----------
     source : str
         Name of the file.
-    faults : tuple of Fault
     """
 
     def __init__(self, source: str, faults: list[Fault]) -> None:

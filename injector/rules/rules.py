@@ -11,11 +11,10 @@ from scoring.resources import STANDARD_RESOURCES
 
 @dataclass(frozen=True, slots=True)
 class ResourceRule:
-    """How much of one resource comes with each GPU.
+    """Amount of one resource that comes with each GPU.
 
     Attributes
     ----------
-    name : str
     per_gpu : Fraction
         Above 0, in cores, bytes or pieces.
     is_binary : bool
@@ -34,7 +33,7 @@ class ResourceRule:
 
 @dataclass(frozen=True, slots=True)
 class InjectionRule:
-    """What pods of one GPU type get for one GPU resource."""
+    """Resources and annotations for pods of one GPU type with one GPU resource."""
 
     resources: tuple[ResourceRule, ...] = ()
     # annotation key -> value

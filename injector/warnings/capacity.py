@@ -36,7 +36,6 @@ class _Offer:
 
     Attributes
     ----------
-    amounts : mapping
     is_of_kind : bool
         Whether only nodes with the GPUs that are wanted were looked at.
     """
@@ -47,11 +46,10 @@ class _Offer:
 
 @dataclass(frozen=True, slots=True)
 class _Largest:
-    """What the nodes with the GPUs that are wanted offer at most, in one snapshot.
+    """Most that the nodes with the GPUs that are wanted offer, in one snapshot.
 
     Attributes
     ----------
-    generation : int
     by_gpus : dict
         What is wanted -> what is offered, where there are such nodes.
     """
@@ -65,22 +63,16 @@ class CapacityCheck:
 
     It never refuses: a larger node may be on its way. Cordoned nodes and nodes that are
     not ready count, too. Any thread may call it.
-
-    Parameters
-    ----------
-    source : SnapshotSource
-    scope : ResourceScope
-    demands : GpuRequirementsReader
     """
 
     def __init__(
         self,
         source: SnapshotSource,
         scope: ResourceScope,
-        demands: GpuRequirementsReader,
+        gpu_reader: GpuRequirementsReader,
     ) -> None:
         self._source = source
-        self._demands = demands
+        self._gpu_reader = gpu_reader
         self._is_tracked = Remembered(scope.is_tracked).__getitem__
         self._is_gpu = Remembered(scope.is_gpu).__getitem__
         # PERF: the nodes change seldom, and pods ask alike.
@@ -96,7 +88,7 @@ class CapacityCheck:
         gpus = tuple(item for item in request if self._is_gpu(item[0]))
         if not gpus:
             return ()
-        gpu_requirements = self._demands.read_kept(pod.annotations).gpu_requirements
+        gpu_requirements = self._gpu_reader.read_kept(pod.annotations).gpu_requirements
         most = self._most(snapshot, (gpus, gpu_requirements))
         if most is None:
             return ()
@@ -192,11 +184,6 @@ class LimitCheck:
     """Says with both numbers why LimitRanger will refuse what was injected.
 
     It never refuses: that is LimitRanger's business, whose check comes after ours.
-
-    Attributes
-    ----------
-    source : SnapshotSource
-    scope : ResourceScope
     """
 
     source: SnapshotSource

@@ -1,4 +1,4 @@
-"""A warning for pods whose wish for a type of GPU has no effect, or stops them."""
+"""Warnings for pods whose choice of a GPU type has no effect, or stops them."""
 
 from dataclasses import dataclass
 
@@ -14,19 +14,13 @@ from scoring.resources import ResourceScope
 
 @dataclass(frozen=True, slots=True)
 class GpuTypeCheck:
-    """Tells at once what would else be seen when the pod is to be scheduled.
+    """Warns at once of what would else be seen when the pod is to be scheduled.
 
     It never refuses: rule keys are free, and a node may come whose label says just
     what the pod asks for.
-
-    Attributes
-    ----------
-    demands : GpuRequirementsReader
-    scope : ResourceScope
-    source : SnapshotSource
     """
 
-    demands: GpuRequirementsReader
+    gpu_reader: GpuRequirementsReader
     scope: ResourceScope
     source: SnapshotSource
 
@@ -36,21 +30,21 @@ class GpuTypeCheck:
             return ()
         annotations = pod.annotations
         try:
-            unknown = self.demands.unknown_types(annotations)
+            unknown = self.gpu_reader.unknown_types(annotations)
         except GpuRequirementsError as error:
             return tuple(
                 f"the pod will not be scheduled: annotation {fault}"
                 for fault in error.faults
             )
         warnings = tuple(
-            unknown_type(self.demands, name)
+            unknown_type(self.gpu_reader, name)
             for name in unknown
             if not self._is_on_a_node(name)
         )
-        key = self.demands.unknown_rule_key(annotations)
+        key = self.gpu_reader.unknown_rule_key(annotations)
         if not key:
             return warnings
-        name = self.demands.annotations.rule_key
+        name = self.gpu_reader.annotations.rule_key
         fault = "is no known GPU model: it chooses a rule, but no node"
         return (*warnings, f"annotation {name}: {shorten(key)} {fault}")
 
@@ -64,11 +58,11 @@ class GpuTypeCheck:
         return any(normal in gpus.names for gpus in kinds)
 
 
-def unknown_type(demands: GpuRequirementsReader, name: str) -> str:
-    """Return what is said of a type that is no known model or family."""
-    hint = _hint(demands.table, name)
+def unknown_type(gpu_reader: GpuRequirementsReader, name: str) -> str:
+    """Return the warning of a type that is no known model or family."""
+    hint = _hint(gpu_reader.table, name)
     return (
-        f"annotation {demands.annotations.gpu_type}: {shorten(name)} is no known GPU"
+        f"annotation {gpu_reader.annotations.gpu_type}: {shorten(name)} is no known GPU"
         f" model or family: it means only nodes that are labelled just so{hint}"
     )
 
@@ -82,10 +76,10 @@ def _hint(table: GpuTable, name: str) -> str:
     return f"; known are {', '.join(map(repr, near))}" if near else ""
 
 
-def list_unknown_types(rules: Rules, demands: GpuRequirementsReader) -> list[str]:
-    """Return what is said of unknown types that rules would write into pods."""
+def list_unknown_types(rules: Rules, gpu_reader: GpuRequirementsReader) -> list[str]:
+    """Return the warnings of unknown types that rules would write into pods."""
     return [
-        f"{path}: {unknown_type(demands, name)}"
+        f"{path}: {unknown_type(gpu_reader, name)}"
         for path, rule in rules.entries()
-        for name in demands.unknown_types(rule.annotations)
+        for name in gpu_reader.unknown_types(rule.annotations)
     ]

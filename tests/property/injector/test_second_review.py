@@ -156,7 +156,7 @@ def build_admission(text: str, existing: ExistingMode) -> Admission:
     options = replace(
         FALLBACK_OPTIONS,
         chains=Chains((CHAIN,)),
-        gpu_requirements=demands,
+        gpu_reader=demands,
         require_gpus=known.require,
     )
     return make_admission(
