@@ -2,7 +2,7 @@
 
 import base64
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,7 +11,7 @@ import msgspec
 
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
-from scoring.faults import Fault
+from scoring.faults import Fault, FaultsError
 from scoring.quantity import shorten
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
@@ -28,12 +28,8 @@ _MAX_MESSAGE_LENGTH: Final = 4096
 _MAX_AUDIT_LENGTH: Final = 4096
 
 
-class ReviewError(ValueError):
+class ReviewError(FaultsError):
     """A body that is no admission review, or a review of a pod that is none."""
-
-    def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("; ".join(map(str, self.faults)))
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True):

@@ -21,12 +21,12 @@ from injector.rules.fields import (
     parse_yaml,
 )
 from injector.rules.rules import InjectionRule, ResourceRule, RuleMap, Rules
-from scoring.faults import Fault
+from scoring.faults import Fault, FaultsError, list_faults
 from scoring.names import is_extended_resource, is_rule_annotation_key
 from scoring.quantity import exact_quantity, shorten
 
 
-class RulesError(ValueError):
+class RulesError(FaultsError):
     """A rule file with faults.
 
     Attributes
@@ -36,10 +36,8 @@ class RulesError(ValueError):
     """
 
     def __init__(self, source: str, faults: list[Fault]) -> None:
-        lines = "".join(f"\n  {fault}" for fault in faults)
-        super().__init__(f"{source}: {len(faults)} fault(s){lines}")
+        super().__init__(faults, list_faults(source, faults))
         self.source = source
-        self.faults = tuple(faults)
 
 
 def load_rules(path: Path, context: RuleContext) -> Rules:
