@@ -195,6 +195,7 @@ def report(figures: Figures, out: TextIO) -> None:
     full = statistics.median(figures.full_seconds)
     memory = f"{figures.peak_mb:.0f} MB, {figures.synced_mb:.0f} MB"
     event_memory = f"{figures.settled_mb:.0f} MB, {figures.final_mb:.0f} MB"
+    slower = tail(figures.busy_seconds) / tail(figures.idle_seconds)
     busy = f"  at {figures.busy_rate:,.0f} events a second"
     rows = {
         "500 nodes + 10,000 pods, models, decoding": f"{figures.model_seconds:.2f} s",
@@ -206,6 +207,7 @@ def report(figures: Figures, out: TextIO) -> None:
         "  memory after 100,000 and all": event_memory,
         "filter of 420 names, idle": _latency(figures.idle_seconds),
         busy: _latency(figures.busy_seconds),
+        "  p99.9 over that on an idle watch": f"{slower:.2f}",
     }
     out.write(
         f"\nlist and watch, load average {os.getloadavg()[0]:.1f} on"
