@@ -48,7 +48,7 @@ bench: $(READY)  ## time kernels, verbs, and calls over HTTP beside an echo floo
 	$(BIN)/python -m pytest -q --benchmark-only --benchmark-columns=median,iqr,ops bench
 	$(BIN)/python -m bench.http
 
-bench-mutate: $(READY)  ## time reviews over HTTPS, alone and beside filter + prioritize
+bench-mutate: $(READY)  ## time reviews over HTTPS beside an echo floor, and beside the verbs
 	$(BIN)/python -m bench.mutate
 
 bench-cache: $(READY)  ## time list and watch of the cache, and its memory

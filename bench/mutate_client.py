@@ -2,12 +2,14 @@
 
 It reads a `MutatePlan` from standard input and writes `MutateTimings` to standard
 output. One thread serves all connections, as in `bench.crowd_client`, whose loops these
-are. When each part took place is told, so that others can see what else went on then.
+are. Parts say which server they are about, so that two can take turns. When each part
+took place is told, so that others can see what else went on then.
 """
 
 import ssl
 import time
 from contextlib import closing
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +20,7 @@ from bench.processes import AnswerError, carry_out
 
 PATH: Final = "/mutate"
 CLOSED_LOOP: Final = -1.0
+OURS, ECHO = "ours", "echo"
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -28,10 +31,16 @@ class Part(msgspec.Struct, frozen=True):
     rate : float
         Reviews a second in an open loop with even gaps; 0 for a pause, `CLOSED_LOOP`
         for as many as are answered.
+    server : str
+        Which one is asked; a key of the plan's ports.
+    connections : int
+        On how many of the plan's connections; 0 for all.
     """
 
     rate: float
     seconds: float
+    server: str = OURS
+    connections: int = 0
 
 
 class MutatePlan(msgspec.Struct, frozen=True):
@@ -39,13 +48,17 @@ class MutatePlan(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
+    ports : dict
+        server name -> where it listens
     certificate : str
-        File with what vouches for the server.
+        File with what vouches for the servers.
     bodies : list of bytes
         Reviews; each connection goes through all of them.
+    connections : int
+        To each server.
     """
 
-    port: int
+    ports: dict[str, int]
     certificate: str
     bodies: list[bytes]
     connections: int
@@ -89,11 +102,24 @@ def review_of(body: bytes, number: int) -> bytes:
 
 
 def check_review(head: bytes, body: bytes) -> None:
-    """Raise `AnswerError` unless the pod is admitted."""
+    """Raise `AnswerError` unless the answer is a review that admits the pod."""
     check_status(head, body)
-    answer: dict[str, Any] = msgspec.json.decode(body)["response"]
-    if not answer["allowed"]:
+    answer: dict[str, Any] = msgspec.json.decode(body)
+    if answer["kind"] != "AdmissionReview" or not answer["response"]["allowed"]:
         raise AnswerError(f"a pod was refused: {answer}")
+
+
+def connect_all(plan: MutatePlan, port: int, context: ssl.SSLContext) -> list[Caller]:
+    """Return the connections to one server, which has answered each review once."""
+    with closing(Connection(port, context)) as connection:
+        for body in plan.bodies:
+            check_review(*connection.call(review_of(body, 0)))
+    return [
+        Caller(
+            connect(port, context), [(review_of(body, number),) for body in plan.bodies]
+        )
+        for number in range(1, plan.connections + 1)
+    ]
 
 
 def carry_out_part(callers: list[Caller], part: Part) -> PartTimings:
@@ -112,18 +138,16 @@ def carry_out_part(callers: list[Caller], part: Part) -> PartTimings:
 def run(plan: MutatePlan) -> MutateTimings:
     """Carry out a plan."""
     context = trusting(plan.certificate)
-    with closing(Connection(plan.port, context)) as connection:
-        for body in plan.bodies:
-            check_review(*connection.call(review_of(body, 0)))
-    callers = [
-        Caller(
-            connect(plan.port, context),
-            [(review_of(body, number),) for body in plan.bodies],
-        )
-        for number in range(1, plan.connections + 1)
-    ]
-    timings = MutateTimings([carry_out_part(callers, part) for part in plan.parts])
-    for caller in callers:
+    callers = {
+        name: connect_all(plan, port, context) for name, port in plan.ports.items()
+    }
+    timings = MutateTimings(
+        [
+            carry_out_part(callers[part.server][: part.connections or None], part)
+            for part in plan.parts
+        ]
+    )
+    for caller in chain.from_iterable(callers.values()):
         caller.close()
     return timings
 

@@ -6,9 +6,10 @@ It decides over a synthetic cluster of 1,000 nodes.
 import gc
 import json
 import time
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bench.clusters import build_snapshot
 from cluster.ledger.writer import SnapshotCell
@@ -118,21 +119,37 @@ def answer(body: bytes) -> bytes:
     return encode_answer(review, build_admission().decide(review))
 
 
-def time_reviews(containers: int, rounds: int, calls: int) -> list[float]:
-    """Return the processor seconds of one review, one number for each round."""
-    body = make_body(containers)
+def recode(body: bytes) -> str:
+    """Return a review read and written by `json`, which decides nothing."""
+    return json.dumps(json.loads(body))
+
+
+class Work(NamedTuple):
+    """What is timed, and how often it is done in a round."""
+
+    do: Callable[[], object]
+    calls: int
+
+    def time(self) -> float:
+        """Return the processor seconds of doing it once."""
+        started = time.process_time()
+        for _ in range(self.calls):
+            self.do()
+        return (time.process_time() - started) / self.calls
+
+
+def time_in_turns(works: Sequence[Work], rounds: int) -> list[list[float]]:
+    """Return the processor seconds of each work, one number for each round.
+
+    In a round each has its turn, so that a noisy neighbour disturbs all alike.
+    """
     build_admission()
     gc.collect()
     gc.freeze()  # as the service does
     try:
-        answer(body)
-        return [_time_round(body, calls) for _ in range(rounds)]
+        for work in works:
+            work.do()
+        timed = [[work.time() for work in works] for _ in range(rounds)]
     finally:
         gc.unfreeze()
-
-
-def _time_round(body: bytes, calls: int) -> float:
-    started = time.process_time()
-    for _ in range(calls):
-        answer(body)
-    return (time.process_time() - started) / calls
+    return [list(one) for one in zip(*timed, strict=True)]

@@ -3,9 +3,9 @@
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, suppress
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import Final, NamedTuple
 
 from bench.client import LOOPBACK, Connection, check_status, connect
 from bench.mutate_client import review_of
@@ -16,6 +16,23 @@ ROUNDS: Final = 5
 CALLS: Final = 20
 
 HEALTHZ: Final = f"GET /healthz HTTP/1.1\r\nHost: {LOOPBACK}\r\n\r\n".encode()
+
+
+class Silence(NamedTuple):
+    """Kind of call -> seconds of calls: alone, and beside silent clients."""
+
+    alone: dict[str, list[float]]
+    beside: dict[str, list[float]]
+
+    @property
+    def ratio(self) -> float:
+        """How the longest call beside silent clients relates to the longest alone.
+
+        >>> Silence({"a": [1.0], "b": [2.0]}, {"a": [3.0, 1.0], "b": [1.0]}).ratio
+        1.5
+        """
+        alone, beside = (max(map(max, kinds.values())) for kinds in self)
+        return beside / alone
 
 
 def begin_handshake(port: int) -> socket.socket:
@@ -32,31 +49,37 @@ def begin_handshake(port: int) -> socket.socket:
     return connection
 
 
-def silent_round(
-    port: int, context: ssl.SSLContext, calls: Mapping[str, Callable[[], None]]
-) -> dict[str, list[float]]:
-    """Return the seconds of each call while clients of the HTTPS listener are silent.
+@contextmanager
+def silent_clients(port: int, context: ssl.SSLContext) -> Iterator[None]:
+    """Keep clients of the HTTPS listener that are silent.
 
     The server ends handshakes after some seconds: they are begun anew in each round.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
     with ExitStack() as stack:
         for _ in range(IDLE):
             stack.enter_context(connect(port, context))
         for _ in range(HALF_OPEN):
             stack.enter_context(begin_handshake(port))
-        for _ in range(CALLS):
-            for name, call in calls.items():
-                started = time.perf_counter()
-                call()
-                seconds[name].append(time.perf_counter() - started)
-    return seconds
+        yield
+
+
+def time_round(
+    calls: Mapping[str, Callable[[], None]], found: Mapping[str, list[float]]
+) -> None:
+    """Add the seconds of each call to those found before."""
+    for _ in range(CALLS):
+        for name, call in calls.items():
+            started = time.perf_counter()
+            call()
+            found[name].append(time.perf_counter() - started)
 
 
 def measure(
     ports: tuple[int, int], context: ssl.SSLContext, review: bytes, to_filter: bytes
-) -> dict[str, list[float]]:
+) -> Silence:
     """Return the seconds of each kind of call; each call has its own connection.
+
+    Rounds alone and beside silent clients take turns.
 
     Parameters
     ----------
@@ -85,8 +108,11 @@ def measure(
         "filter": calling(http, to_filter, None),
         "healthz": calling(http, HEALTHZ, None),
     }
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    silence = Silence({name: [] for name in calls}, {name: [] for name in calls})
+    for call in calls.values():
+        call()  # to warm up
     for _ in range(ROUNDS):
-        for name, seconds in silent_round(https, context, calls).items():
-            found[name] += seconds
-    return found
+        time_round(calls, silence.alone)
+        with silent_clients(https, context):
+            time_round(calls, silence.beside)
+    return silence
