@@ -46,13 +46,13 @@ format: $(READY)  ## format the code
 
 bench: $(READY)  ## time kernels, verbs, and calls over HTTP beside an echo floor
 	$(BIN)/python -m pytest -q --benchmark-only --benchmark-columns=median,iqr,ops bench
-	$(BIN)/python -m bench.http
+	$(BIN)/python -m bench.extender.http
 
 bench-mutate: $(READY)  ## time reviews over HTTPS beside an echo floor, and beside the verbs
-	$(BIN)/python -m bench.mutate
+	$(BIN)/python -m bench.injector.mutate
 
 bench-cache: $(READY)  ## time list and watch of the cache, and its memory
-	$(BIN)/python -m bench.cache
+	$(BIN)/python -m bench.cluster.cache
 
 bench-scheduler: $(READY)  ## time the real kube-scheduler, with us and without (K8S=1.36)
 	$(BIN)/python tests/e2e/build.py --minor $(K8S)

@@ -24,9 +24,10 @@ def json_patch(before: Any, after: Any) -> list[Operation]:
     Notes
     -----
     PERF: jsonpatch compares every value of both documents, at ten times the cost of
-    the whole rest of a review (`bench/test_reviews.py`). Its operations and their order
-    are kept; it is asked where lists are to be matched up. Python's ``==`` decides what
-    has changed: no step writes a number in place of an equal one, or of a bool.
+    the whole rest of a review (`bench/injector/test_reviews.py`). Its operations and
+    their order are kept; it is asked where lists are to be matched up. Python's ``==``
+    decides what has changed: no step writes a number in place of an equal one, or of a
+    bool.
     """
     found: list[Operation] = []
     try:
@@ -125,7 +126,7 @@ def draft_of(pod: dict[str, Any]) -> dict[str, Any]:
     Notes
     -----
     PERF: what is shared is neither copied nor compared for the patch;
-    `bench/test_reviews.py`.
+    `bench/injector/test_reviews.py`.
     """
     return _copied(pod, metadata=_draft_metadata, spec=_draft_spec)
 

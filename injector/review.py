@@ -192,7 +192,7 @@ def decode_pod(tree: Any) -> Pod:
 def copy_of(tree: Any) -> Any:
     """Return a deep copy of decoded JSON; raise `ReviewError` if it is too deep."""
     try:
-        # PERF: a fifth of what copy.deepcopy takes; `bench/test_reviews.py`.
+        # PERF: a fifth of what copy.deepcopy takes; `bench/injector/test_reviews.py`.
         return msgspec.json.decode(msgspec.json.encode(tree))
     except (OverflowError, UnicodeEncodeError, msgspec.MsgspecError):
         return copy.deepcopy(tree)

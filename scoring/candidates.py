@@ -271,7 +271,8 @@ def _take_tables(
         source = snapshot.row_of(resource)
         if source is not None:
             # PERF: `take` of a contiguous row, and "clip" since numpy writes to a
-            # buffer first where it has to check the columns; bench/test_kernels.py
+            # buffer first where it has to check the columns;
+            # bench/scoring/test_kernels.py
             for table, taken in (
                 (snapshot.allocatable, allocatable),
                 (snapshot.requested, requested),

@@ -32,7 +32,8 @@ class Verdict(IntEnum):
     INSUFFICIENT = 10
 
 
-# PERF: numpy looks an enum over before it takes it for a number; bench/test_kernels.py
+# PERF: numpy looks an enum over before it takes it for a number;
+# bench/scoring/test_kernels.py
 FEASIBLE: Final = int(Verdict.FEASIBLE)
 
 
@@ -189,7 +190,7 @@ def _not_alone(candidates: Candidates, pod_request: PodRequest) -> BoolArray:
 
 def _in_any_row(table: BoolArray) -> BoolArray:
     """Return where a table of shape (Q, C) is True in any row, shape (C,)."""
-    # PERF: nearly every pod asks for one resource; bench/test_kernels.py
+    # PERF: nearly every pod asks for one resource; bench/scoring/test_kernels.py
     in_any: BoolArray = (
         table[0] if len(table) == 1 else np.logical_or.reduce(table, axis=0)
     )

@@ -126,7 +126,7 @@ def normalize(
         0..`scale.max_score`; hundredths are rounded half up.
     """
     if tiers is None and len(totals) and taking_part.all():
-        # PERF: as nearly always; bench/test_kernels.py
+        # PERF: as nearly always; bench/scoring/test_kernels.py
         return _spread(totals, scale, scale.max_score, order)
     scores = np.zeros(len(totals), dtype=np.int64)
     places = np.flatnonzero(taking_part)

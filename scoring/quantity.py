@@ -265,7 +265,7 @@ def _scaled(number: int, base: int, suffixes: Sequence[str]) -> str:
     return f"{number}{suffixes[power]}"
 
 
-# PERF: pods of one template say the same; `bench/test_reviews.py`.
+# PERF: pods of one template say the same; `bench/injector/test_reviews.py`.
 _remembered_exact: Final = lru_cache(maxsize=4096)(exact_quantity)
 
 

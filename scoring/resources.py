@@ -63,7 +63,8 @@ class ResourceScope:
 class Remembered(BoundedDict[str, bool]):
     """Answers of a predicate by resource name, each computed once.
 
-    PERF: a look-up instead of a call for each quantity of each pod; bench/http.py
+    PERF: a look-up instead of a call for each quantity of each pod;
+    bench/extender/http.py
     """
 
     def __init__(self, predicate: Callable[[str], bool]) -> None:

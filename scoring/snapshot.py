@@ -59,7 +59,7 @@ def build_node_index(names: tuple[str, ...]) -> NodeIndex:
     order[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
     order.setflags(write=False)
     # PERF: behind a MappingProxyType each look-up takes twice as long, and a call
-    # makes thousands; bench/test_kernels.py
+    # makes thousands; bench/scoring/test_kernels.py
     return NodeIndex(names, column_of, order)
 
 
@@ -247,7 +247,7 @@ def has_repeats(
     """Say whether a name stands in `names` more than once.
 
     `columns` are those of the names, None where some of them have none.
-    PERF: by columns, a third of what a set of names takes; bench/test_verbs.py
+    PERF: by columns, a third of what a set of names takes; bench/extender/test_verbs.py
     """
     if columns is None:
         return len(set(names)) < len(names)

@@ -28,7 +28,7 @@ class _BufferedResponse(http.client.HTTPResponse):
     """Reads from the socket by the quarter of a megabyte, not by 8 KiB.
 
     PERF: the API server sends each item of a list in chunks of its own, which are read
-    one by one; ``bench.cache`` shows it in the time to sync.
+    one by one; ``bench.cluster.cache`` shows it in the time to sync.
     """
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:

@@ -187,8 +187,8 @@ class RecordBuilder:
     def held_by(self, pod: Pod, faults: list[Fault]) -> tuple[Request, bool]:
         """Return what the pod takes from its node, and whether any of it is managed."""
         spec = pod.spec
-        # PERF: pods of one template ask for the same; `bench.cache` shows the sync.
-        # A text tells 1, "1" and true apart, which are equal as keys.
+        # PERF: pods of one template ask for the same; `bench.cluster.cache` shows the
+        # sync. A text tells 1, "1" and true apart, which are equal as keys.
         parts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
         key = repr(parts)
         if key in self._requests:

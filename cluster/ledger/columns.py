@@ -126,7 +126,7 @@ class Columns:
         """Return the columns of a snapshot; `write` copies what it changes.
 
         PERF: most changes are bindings, which leave all but `requested` as it was;
-        ``bench.cache``
+        ``bench.cluster.cache``
         """
         return cls(
             allocatable=last.allocatable,

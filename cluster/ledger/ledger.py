@@ -202,7 +202,7 @@ class Ledger:
         self._count(record, -1)
         self._departures.note(record)
         # PERF: a dict grows before it uses the places of lost keys again; a copy has
-        # none. ``bench.cache`` shows it in the memory after a million events.
+        # none. ``bench.cluster.cache`` shows it in the memory after a million events.
         self._lost_places += 1
         if self._lost_places > MIN_LOST_PLACES + len(self._pods) // 4:
             self._pods = dict(self._pods)
@@ -283,7 +283,8 @@ class Ledger:
         self._rows = {name: row for row, name in enumerate(resources)}
         for name in changed:
             column, node = index.column_of[name], self._nodes[name]
-            # PERF: most nodes change in what pods take of them alone; ``bench.cache``
+            # PERF: most nodes change in what pods take of them alone;
+            # ``bench.cluster.cache``
             if name in self._reread:
                 columns.write(column, node, self._rows)
             held, gpu_pods = (
@@ -295,7 +296,7 @@ class Ledger:
         dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
         columns.mark(dirty, self._generation)
         columns.freeze()
-        # PERF: tuples are made anew when they change; `bench.cache`
+        # PERF: tuples are made anew when they change; `bench.cluster.cache`
         if self._facts is None:
             self._facts = tuple(self._nodes.values())
         if self._waiting is None:

@@ -1,7 +1,7 @@
 """`DeferredMetrics`: notes of calls, worked in by batches after the answers are out.
 
 PERF: what is only read by operators takes a quarter of a call if it is worked into
-metrics and tables at once, with code that is cold by then; bench/http.py
+metrics and tables at once, with code that is cold by then; bench/extender/http.py
 """
 
 import logging

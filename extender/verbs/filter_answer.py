@@ -42,7 +42,7 @@ def encode_filter(
     is_whole = shortlist is None and not verdicts.any()
     if is_whole and args.names_at and verb_call.names is args.names:
         # PERF: all names pass, so the request's own list is the answer's, and the
-        # prioritize call that follows has the same bytes; bench/http.py
+        # prioritize call that follows has the same bytes; bench/extender/http.py
         places = np.arange(len(verdicts), dtype=np.intp)
         data = answers.encode_filter_result(
             body[args.names_at : -1], answers.NO_REFUSALS, has_objects=False

@@ -198,7 +198,8 @@ class SharedResults:
             )
             kept = self._bring_up_to_date(kept, snapshot, anybody)
             self._keep(shape, kept)
-        # PERF: "wrap" looks at no bounds twice, and takes -1; bench/test_verbs.py
+        # PERF: "wrap" looks at no bounds twice, and takes -1;
+        # bench/extender/test_verbs.py
         return tuple(array.take(columns, mode="wrap") for array in kept.arrays[part])
 
     def _bring_up_to_date(

@@ -114,7 +114,7 @@ def encode_priorities(literals: Sequence[str], priorities: Int64Array) -> bytes:
         return b"[]"
     scores = priorities.tolist()
     joints = [f'","Score":{score}}},{{"Host":"' for score in range(max(scores) + 1)]
-    # PERF: one join of a flat list; bench/test_verbs.py
+    # PERF: one join of a flat list; bench/extender/test_verbs.py
     parts = [""] * (2 * len(literals))
     parts[0::2] = literals
     parts[1::2] = map(joints.__getitem__, scores)

@@ -135,5 +135,5 @@ def _shares(
     )
 
 
-# PERF: pods of one template get the same; `bench/test_reviews.py`.
+# PERF: pods of one template get the same; `bench/injector/test_reviews.py`.
 _remembered: Final = lru_cache(maxsize=1024)(_shares)

@@ -54,7 +54,7 @@ _OBJECT_PATHS: Final = frozenset({MUTATE_PATH, EXPLAIN_PATH})
 class RequestMiddleware:
     """Falcon middleware around every request.
 
-    PERF: one and not four, since each costs a call about 8 us; bench/http.py
+    PERF: one and not four, since each costs a call about 8 us; bench/extender/http.py
 
     Parameters
     ----------

@@ -150,7 +150,7 @@ class DrainingTask(waitress.task.WSGITask):  # type: ignore[misc]  # untyped lib
         """Send a part of the answer, the first one together with the head.
 
         PERF: waitress sends the head on its own, which costs us and the client a
-        system call more; bench/http.py
+        system call more; bench/extender/http.py
         """
         if self.wrote_header or not data:
             super().write(data)

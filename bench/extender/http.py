@@ -1,9 +1,9 @@
 """Time filter + prioritize over HTTP, beside an echo floor in the same run.
 
-``python -m bench.http`` starts the real process on a synthetic cluster, the echo of
-`bench.echo` and the client of `bench.client`, each on its own, and prints tables and
-one line for each bar. `bench.crowd` does the same with many connections, and
-`bench.promise` on a large, busy cluster.
+``python -m bench.extender.http`` starts the real process on a synthetic cluster, the
+echo of `bench.extender.echo` and the client of `bench.client`, each on its own, and
+prints tables and one line for each bar. `bench.extender.crowd` does the same with many
+connections, and `bench.extender.promise` on a large, busy cluster.
 
 The clusters are those of which kube-scheduler asks so many names: 420 of 1,000 nodes by
 its defaults, and all of 1,000, 5,000 and 10,000 with ``percentageOfNodesToScore: 100``.
@@ -19,10 +19,10 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Final
 
-from bench import crowd, promise
 from bench.client import Load, Plan, Timings
 from bench.clusters import sampled_bodies, write_dump
-from bench.crowd_client import CrowdTimings
+from bench.extender import crowd, promise
+from bench.extender.crowd_client import CrowdTimings
 from bench.figures import Bar, Spread, paired_ratios, percentile_ms
 from bench.processes import BenchError, run_client, started
 
@@ -133,7 +133,7 @@ def measure(folder: Path) -> tuple[Timings, CrowdTimings]:
             nodes: stack.enter_context(serve(nodes, folder))
             for nodes in set(NODES.values())
         }
-        with started("bench.echo", log=folder / "echo.log") as echo:
+        with started("bench.extender.echo", log=folder / "echo.log") as echo:
             pairs = time_pairs(ours, echo)
         return pairs, crowd.measure(ours[CROWD_NODES], CROWD_NODES)
 

@@ -1,8 +1,9 @@
 """Replays a large cluster as an API server sends it, from a process of its own.
 
-``python -m bench.cache.server NODES PODS`` prints its port. A watch of pods says
-nothing until ``GET /stream?count=N&rate=R`` asks for N events, R a second or as fast as
-they are taken (0); that call is answered when all are sent, or ``GET /stop`` came.
+``python -m bench.cluster.cache.server NODES PODS`` prints its port. A watch of pods
+says nothing until ``GET /stream?count=N&rate=R`` asks for N events, R a second or as
+fast as they are taken (0); that call is answered when all are sent, or ``GET /stop``
+came.
 """
 
 import json
@@ -16,7 +17,7 @@ from itertools import islice
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from bench.cache.objects import event_lines, node_texts, pod_texts
+from bench.cluster.cache.objects import event_lines, node_texts, pod_texts
 
 PAGE: Final = 500
 VERSION: Final = 1_000_000

@@ -4,7 +4,7 @@ from typing import Final
 
 from bench.client import Load
 from bench.clusters import POD_UID, sampled_bodies
-from bench.crowd_client import CrowdPlan, CrowdTimings
+from bench.extender.crowd_client import CrowdPlan, CrowdTimings
 from bench.figures import Bar, Spread, paired_ratios, percentile_ms
 from bench.processes import run_client
 
@@ -28,7 +28,7 @@ def measure(port: int, nodes: int) -> CrowdTimings:
         rounds=ROUNDS,
         round_seconds=ROUND_SECONDS,
     )
-    return run_client("bench.crowd_client", plan, CrowdTimings)
+    return run_client("bench.extender.crowd_client", plan, CrowdTimings)
 
 
 def tail_ratio(loop: list[list[float]], single: list[list[float]]) -> Spread:

@@ -1,9 +1,9 @@
 """Time admission reviews over HTTPS, beside an echo, silent clients, and the verbs.
 
-``python -m bench.mutate`` starts the real process on a synthetic cluster, with rules, a
-chain and a certificate, the echo of `bench.https_echo`, and the clients of
-`bench.mutate_client` and `bench.pairs_client`, each on its own. It prints a table and
-one line for each bar.
+``python -m bench.injector.mutate`` starts the real process on a synthetic cluster, with
+rules, a chain and a certificate, the echo of `bench.injector.https_echo`, and the
+clients of `bench.injector.mutate_client` and `bench.extender.pairs_client`, each on its
+own. It prints a table and one line for each bar.
 """
 
 import json
@@ -18,12 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench import silent
 from bench.client import Load, request_bytes
 from bench.clusters import sampled_bodies, write_dump
-from bench.crowd_client import LOAD
+from bench.extender.crowd_client import LOAD
+from bench.extender.pairs_client import Pairs, PairsPlan
 from bench.figures import Bar, Spread, paired_ratios, percentile_ms
-from bench.mutate_client import (
+from bench.injector import silent
+from bench.injector.mutate_client import (
     CLOSED_LOOP,
     ECHO,
     OURS,
@@ -33,7 +34,16 @@ from bench.mutate_client import (
     PartTimings,
     trusting,
 )
-from bench.pairs_client import Pairs, PairsPlan
+from bench.injector.reviews import (
+    CHAIN,
+    RULES,
+    Work,
+    answer,
+    make_body,
+    recode,
+    time_in_turns,
+)
+from bench.injector.silent import Silence
 from bench.processes import (
     ROOT,
     AnswerError,
@@ -42,8 +52,6 @@ from bench.processes import (
     started,
     webhook_port,
 )
-from bench.reviews import CHAIN, RULES, Work, answer, make_body, recode, time_in_turns
-from bench.silent import Silence
 from tests.certificates import write_pair
 
 NODES: Final = 1000
@@ -153,7 +161,7 @@ def echoing(served: Served) -> Iterator[int]:
     """Start the echo with the configuration of the real process; its HTTPS port."""
     log = served.config.with_name("echo.log")
     arguments = "serve", "--config", str(served.config)
-    with started("bench.https_echo", *arguments, log=log):
+    with started("bench.injector.https_echo", *arguments, log=log):
         yield webhook_port(log)
 
 
@@ -163,7 +171,7 @@ def review_parts(
     """Let the client review pods in parts."""
     ports = {OURS: served.https} | ({} if echo is None else {ECHO: echo})
     plan = MutatePlan(ports, served.certificate, review_bodies(), CONNECTIONS, parts)
-    return run_client("bench.mutate_client", plan, MutateTimings).parts
+    return run_client("bench.injector.mutate_client", plan, MutateTimings).parts
 
 
 def time_closed(
@@ -206,7 +214,7 @@ def time_pairs(served: Served) -> tuple[list[list[float]], list[list[float]]]:
     longest = sum(part.seconds for part in parts) + START_SECONDS
     plan = PairsPlan(served.http, load, longest)
     with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(run_client, "bench.pairs_client", plan, Pairs)
+        asking = pool.submit(run_client, "bench.extender.pairs_client", plan, Pairs)
         timings = review_parts(served, parts)[1:]
         pairs = asking.result()
     rounds = [pairs.between(part.started, part.ended) for part in timings]

@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from bench import crowd, http, promise
 from bench.client import Load, Plan, Timings
 from bench.client import run as run_plan
 from bench.clusters import POD_UID, sampled_bodies
-from bench.crowd_client import (
+from bench.extender import crowd, http, promise
+from bench.extender.crowd_client import (
     CrowdPlan,
     CrowdTimings,
     even_gaps,
     random_gaps,
 )
-from bench.crowd_client import run as run_crowd
+from bench.extender.crowd_client import run as run_crowd
+from bench.extender.promise import Busy
 from bench.processes import started
-from bench.promise import Busy
 
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     log: Path = tmp_path_factory.mktemp("echo") / "echo.log"
-    with started("bench.echo", log=log) as port:
+    with started("bench.extender.echo", log=log) as port:
         yield port
 
 

@@ -1,9 +1,9 @@
 """Many kept-alive TLS connections on which pods are reviewed.
 
 It reads a `MutatePlan` from standard input and writes `MutateTimings` to standard
-output. One thread serves all connections, as in `bench.crowd_client`, whose loops these
-are. Parts say which server they are about, so that two can take turns. When each part
-took place is told, so that others can see what else went on then.
+output. One thread serves all connections, as in `bench.extender.crowd_client`, whose
+loops these are. Parts say which server they are about, so that two can take turns. When
+each part took place is told, so that others can see what else went on then.
 """
 
 import ssl
@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from bench.client import Connection, check_status, connect, request_bytes
-from bench.crowd_client import Caller, closed_loop, even_gaps, open_loop
+from bench.extender.crowd_client import Caller, closed_loop, even_gaps, open_loop
 from bench.processes import AnswerError, carry_out
 
 PATH: Final = "/mutate"

@@ -1,9 +1,9 @@
 """Time list and watch of the real process against a server that replays a cluster.
 
-``python -m bench.cache`` prints a table and one line for each bar. The models of the
-``kubernetes`` client decode a tenth of the cluster, whose very bytes the process lists,
-counts and publishes, too; nothing is scaled up. The clock of the models runs while they
-decode, ours from the first request to readiness.
+``python -m bench.cluster.cache`` prints a table and one line for each bar. The models
+of the ``kubernetes`` client decode a tenth of the cluster, whose very bytes the process
+lists, counts and publishes, too; nothing is scaled up. The clock of the models runs
+while they decode, ours from the first request to readiness.
 """
 
 import gc
@@ -19,7 +19,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Final, TextIO
 
-from bench.cache.process import (
+from bench.cluster.cache.process import (
     Service,
     fetch,
     replayed,
@@ -90,7 +90,12 @@ def tail(seconds: list[float], per_mille: int = 999) -> float:
 def time_models(server: int) -> float:
     """Return how long the client's models take to decode what the server lists."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.cache.models", f"http://127.0.0.1:{server}"],
+        [
+            sys.executable,
+            "-m",
+            "bench.cluster.cache.models",
+            f"http://127.0.0.1:{server}",
+        ],
         cwd=ROOT,
         capture_output=True,
         timeout=RUN_SECONDS,

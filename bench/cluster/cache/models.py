@@ -1,7 +1,7 @@
 """Decodes the pages of a list with the models of the ``kubernetes`` client.
 
-``python -m bench.cache.models URL`` prints what it took: seconds of decoding alone
-(the bytes are there before the clock starts) and the number of objects.
+``python -m bench.cluster.cache.models URL`` prints what it took: seconds of decoding
+alone (the bytes are there before the clock starts) and the number of objects.
 """
 
 import json

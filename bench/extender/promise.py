@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from bench.cache.process import (
+from bench.client import Connection, check_filter, check_prioritize, request_bytes
+from bench.cluster.cache.process import (
     Service,
     fetch,
     replayed,
@@ -21,7 +22,6 @@ from bench.cache.process import (
     stream,
     sync_seconds,
 )
-from bench.client import Connection, check_filter, check_prioritize, request_bytes
 from bench.clusters import POD_UID, sampled_bodies
 from bench.figures import Bar, percentile_ms
 from bench.processes import AnswerError, BenchError

@@ -84,7 +84,7 @@ def stream(server: int, count: int, rate: int) -> None:
 def replayed(folder: Path, nodes: int, pods: int) -> Iterator[int]:
     """Serve a cluster, and yield the port."""
     log = folder / f"replay-{nodes}.log"
-    with started("bench.cache.server", str(nodes), str(pods), log=log) as port:
+    with started("bench.cluster.cache.server", str(nodes), str(pods), log=log) as port:
         yield port
 
 

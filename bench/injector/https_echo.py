@@ -1,8 +1,8 @@
 """The floor of reviews: our own process, with an application that thinks of nothing.
 
-``python -m bench.https_echo serve --config FILE`` is ``gpu-extender`` but for the
-application: listeners, TLS, limits and threads are whatever the product has. It reads
-the UID of a review, and answers each with the same patch.
+``python -m bench.injector.https_echo serve --config FILE`` is ``gpu-extender`` but for
+the application: listeners, TLS, limits and threads are whatever the product has. It
+reads the UID of a review, and answers each with the same patch.
 """
 
 import base64
@@ -13,8 +13,9 @@ from unittest import mock
 import falcon
 import msgspec
 
-from bench.mutate_client import PATH
-from service import cli, runtime
+from bench.injector.mutate_client import PATH
+from service import runtime
+from service.commands import cli
 
 PATCH: Final = msgspec.json.encode(
     [

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from bench.cache.templates import node_template, pod_template
+from bench.cluster.cache.templates import node_template, pod_template
 from bench.clusters import MODELS, node_names
 
 PODS_PER_OWNER: Final = 20

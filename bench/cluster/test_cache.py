@@ -3,8 +3,8 @@
 from itertools import islice
 from typing import Any
 
-from bench.cache.objects import event_lines, node_texts, pod_texts
-from bench.cache.server import bookmark, pages
+from bench.cluster.cache.objects import event_lines, node_texts, pod_texts
+from bench.cluster.cache.server import bookmark, pages
 from cluster.decode.objects import PodRecord
 from cluster.decode.records import RecordBuilder
 from cluster.watch.kinds import Kind, Listing, nodes_kind, pods_kind

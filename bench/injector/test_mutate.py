@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from bench import mutate, silent
 from bench.client import Connection, Load, request_bytes
 from bench.clusters import sampled_bodies
-from bench.https_echo import PATCH
-from bench.mutate import Measured, Served
-from bench.mutate_client import (
+from bench.extender.pairs_client import PairsPlan
+from bench.extender.pairs_client import run as run_pairs
+from bench.injector import mutate, silent
+from bench.injector.https_echo import PATCH
+from bench.injector.mutate import Measured, Served
+from bench.injector.mutate_client import (
     CLOSED_LOOP,
     ECHO,
     OURS,
@@ -26,10 +28,8 @@ from bench.mutate_client import (
     run,
     trusting,
 )
-from bench.pairs_client import PairsPlan
-from bench.pairs_client import run as run_pairs
-from bench.reviews import Work, make_body, time_in_turns
-from bench.silent import Silence
+from bench.injector.reviews import Work, make_body, time_in_turns
+from bench.injector.silent import Silence
 
 NODES = 40
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final, NamedTuple
 
 from bench.client import LOOPBACK, Connection, check_status, connect
-from bench.mutate_client import review_of
+from bench.injector.mutate_client import review_of
 
 IDLE: Final = 150
 HALF_OPEN: Final = 20

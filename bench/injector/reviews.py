@@ -30,7 +30,7 @@ CHAIN: Final = (
     "nvidia.com/mig-1g.10gb",
     GPU,
 )
-RULES: Final = Path(__file__).parents[1] / "configs" / "injection-rules.json"
+RULES: Final = Path(__file__).parents[2] / "configs" / "injection-rules.json"
 SETTINGS: Final = Settings(
     cluster=ClusterSettings(source="file", files=("cluster.json",)),
     injection=InjectionSettings.model_validate({"rulesFile": str(RULES)}),

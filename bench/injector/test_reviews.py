@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.reviews import answer, build_admission, make_body
+from bench.injector.reviews import answer, build_admission, make_body
 
 
 @pytest.fixture

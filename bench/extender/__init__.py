@@ -1,0 +1,1 @@
+"""Benchmarks of the verbs, in process and over HTTP."""

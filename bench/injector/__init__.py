@@ -1,0 +1,1 @@
+"""Benchmarks of admission reviews, in process and over HTTPS."""
