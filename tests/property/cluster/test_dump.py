@@ -134,7 +134,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("dumps")
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 4))
 def test_a_changed_json_tree(folder: Path, seed: int, count: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - picks places, guards nothing
@@ -147,7 +147,7 @@ def test_a_changed_json_tree(folder: Path, seed: int, count: int) -> None:
     check(path)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 4))
 def test_a_changed_yaml_tree(folder: Path, seed: int, count: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - picks places, guards nothing
@@ -168,7 +168,7 @@ INSERTS: Final = st.sampled_from(TOKENS) | st.binary(max_size=3)
 
 
 @pytest.mark.parametrize("suffix", list(TEXT))
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     changes=st.lists(
         st.tuples(st.floats(0, 1), st.integers(0, 40), INSERTS), min_size=1, max_size=3
@@ -188,7 +188,7 @@ def test_changed_bytes(
 
 
 @pytest.mark.parametrize("suffix", list(TEXT))
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(length=st.floats(0, 1))
 def test_a_file_that_is_cut_short(folder: Path, suffix: str, length: float) -> None:
     path = folder / f"cut{suffix}"

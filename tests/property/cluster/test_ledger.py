@@ -279,7 +279,6 @@ def rebuilt(reference: Reference) -> Snapshot:
 
 @settings(
     max_examples=HISTORIES,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(

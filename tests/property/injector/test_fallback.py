@@ -212,7 +212,7 @@ class Storm:
         steps[event[0]](*event[1:])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(nodes, st.lists(st.one_of(admit, admit, happen), max_size=40))
 def test_storms_end_as_the_plain_rules_say(
     drawn: list[tuple[int, int, int, str]], events: list[tuple[Any, ...]]
@@ -229,7 +229,7 @@ def test_storms_end_as_the_plain_rules_say(
     assert storm.admissions.holds.count() == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(nodes, st.integers(1, 30))
 def test_nothing_free_is_promised_twice(
     drawn: list[tuple[int, int, int, str]], arriving: int

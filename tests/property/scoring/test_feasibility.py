@@ -162,7 +162,7 @@ def plain_verdict(case: Case, name: str) -> tuple[Verdict, bool]:
     return verdict, is_short and verdict is Verdict.FEASIBLE
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(case=cases())
 def test_verdicts_are_those_of_one_node_after_the_other(case: Case) -> None:
     snapshot = make_snapshot(
@@ -184,7 +184,7 @@ def test_verdicts_are_those_of_one_node_after_the_other(case: Case) -> None:
     )
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(case=cases())
 def test_a_node_that_is_short_is_counted_as_full_and_no_other(case: Case) -> None:
     snapshot = make_snapshot(

@@ -59,7 +59,7 @@ def plain_request(spec: Tree) -> dict[str, int]:
     return {name: amount for name, amount in total.items() if amount}
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     app=st.lists(containers(), max_size=3),
     init=st.lists(containers(may_be_sidecar=True), max_size=4),

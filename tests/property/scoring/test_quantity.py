@@ -47,7 +47,7 @@ def plain_value(text: str) -> Fraction | None:
     return -value if is_negative else value
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     whole=DIGITS,
     point=st.sampled_from(["", "."]),
@@ -66,7 +66,7 @@ def test_a_legal_quantity_is_its_exact_value_rounded_up(
     assert parse_amount("cpu", text) == min(math.ceil(value * 1000), MAX_QUANTITY)
 
 
-@settings(derandomize=True, deadline=None, max_examples=600)
+@settings(max_examples=600)
 @given(text=st.text("01.+-eEinumkKMGTP _", max_size=6))
 def test_texts_of_the_same_letters_are_read_or_refused_as_the_grammar_says(
     text: str,
@@ -84,7 +84,7 @@ def test_texts_of_the_same_letters_are_read_or_refused_as_the_grammar_says(
         assert read == min(math.ceil(value), MAX_QUANTITY)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     value=st.one_of(
         st.text(),
@@ -107,7 +107,6 @@ def test_any_value_is_an_amount_within_the_cap_or_refused(value: object) -> None
     assert 0 <= amount <= MAX_QUANTITY
 
 
-@settings(derandomize=True, deadline=None)
 @given(number=st.integers(0, MAX_QUANTITY))
 def test_a_plain_number_is_itself(number: int) -> None:
     assert parse_quantity(str(number)) == number

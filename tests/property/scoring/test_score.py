@@ -111,7 +111,7 @@ def plain_wire(scores: list[int], known: list[bool], max_score: int) -> list[int
     return wire
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     hosts=HOSTS,
     weights=WEIGHTS,

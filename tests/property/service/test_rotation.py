@@ -1,10 +1,11 @@
 """Two replicas rotate certificates while time passes, calls fail and Secrets vanish."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ class History:
         self._chance = chance
         self._is_watched = is_watched
         self._is_nested = False
+        self._seen: AssertionError | None = None
         self.replicas = [self._start(0), self._start(1)]
 
     def _start(self, place: int) -> Rotator:
@@ -82,6 +84,8 @@ class History:
             case _:
                 self._damage(event)
         self.look_on()
+        if self._seen is not None:  # within a check, which logs it and goes on
+            raise self._seen
 
     def _damage(self, event: str) -> None:
         """Have a call fail, or something lost."""
@@ -108,6 +112,13 @@ class History:
         """
         if not self._is_watched:
             return
+        try:
+            self._check_leaves()
+        except AssertionError as error:
+            self._seen = error
+            raise
+
+    def _check_leaves(self) -> None:
         now = self.objects.now
         changes = self.objects.bundles
         ends = [since for since, _ in changes[1:]] + [float("inf")]
@@ -129,14 +140,52 @@ class History:
         self.objects.is_registered = True
         for _ in range(20):
             self.pass_time(4)
-            for replica in self.replicas:
-                replica.look()
+            self._look_all()
+        for _ in range(3):  # one may have renewed the leaf after the other had looked
+            writes = self.objects.writes
+            self._look_all()
+            if self.objects.writes == writes:
+                break
+
+    def _look_all(self) -> None:
+        for replica in self.replicas:
+            replica.look()
 
 
-@settings(max_examples=60, deadline=None)
+class Drawn(Random):
+    """Makes the first of all choices, and lets nobody come in, but for some draws.
+
+    A history that Hypothesis has found is written with the draws that it prints,
+    numbered from 0, as far as they differ.
+    """
+
+    def __init__(self, draws: Mapping[int, Any]) -> None:
+        super().__init__(0)
+        self._draws = draws
+        self._count = 0
+
+    def _draw(self, usual: Any) -> Any:
+        self._count += 1
+        return self._draws.get(self._count - 1, usual)
+
+    def choice(self, seq: Any) -> Any:
+        return self._draw(seq[0])
+
+    def random(self) -> float:
+        return float(self._draw(1.0))
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        assert (stop, step) == (None, 1)
+        return int(self._draw(0)) % start
+
+    def uniform(self, a: float, b: float) -> float:
+        return float(self._draw(a)) if a <= b else b
+
+
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from((*HARMLESS, *HARMLESS, *LOSSES)), max_size=80),
-    st.randoms(use_true_random=False),
+    st.randoms(use_true_random=False, note_method_calls=True),
 )
 def test_whatever_happens_what_is_served_is_trusted_by_all_who_call(
     events: list[str], chance: Random
@@ -147,10 +196,38 @@ def test_whatever_happens_what_is_served_is_trusted_by_all_who_call(
         history.happen(event)
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.parametrize(
+    ("events", "draws"),
+    [
+        # At 4 s the first replica adopts the CA of the lost Secret as retired, to be
+        # dropped at 34 s. The second looks once more, within the first one's check:
+        # until 10 s, when there is no leaf in the Secret yet. So it goes on with that
+        # of the old CA, and is ready until 40 s, though it never hears of the new one.
+        pytest.param(
+            ["check", "check", "delete Secret", "delete Secret", "stall"],
+            {2: 0, 31: 0, 35: 3, 36: 3},  # it comes in, twice; two calls of 3 s
+            id="a CA is dropped before who serves its leaf stops being ready",
+            marks=pytest.mark.xfail(
+                strict=True,
+                raises=AssertionError,
+                reason="a check counts as news of a leaf that the Secret did not hold",
+            ),
+        ),
+    ],
+)
+def test_what_is_served_is_trusted_in_a_history_that_was_found(
+    events: Sequence[str], draws: Mapping[int, Any]
+) -> None:
+    history = History(Drawn(draws), is_watched=True)
+
+    for event in events:
+        history.happen(event)
+
+
+@settings(max_examples=30)
 @given(
     st.lists(st.sampled_from((*HARMLESS, *LOSSES, *RESETS)), max_size=40),
-    st.randoms(use_true_random=False),
+    st.randoms(use_true_random=False, note_method_calls=True),
 )
 def test_whatever_happened_both_are_ready_again_with_the_same_leaf(
     events: list[str], chance: Random
