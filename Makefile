@@ -11,7 +11,7 @@ MINORS ?= 1.34 1.36 1.37
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench bench-mutate bench-cache bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format requirements clean
+.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,14 @@ $(READY): requirements/dev.txt pyproject.toml
 
 run: $(READY)  ## serve the embedded demo cluster on 127.0.0.1:8888
 	@$(BIN)/gpu-extender serve --config configs/demo.yaml --examples
+
+test-unit: $(READY)  ## tests of single modules, in seconds (ARGS=tests/unit/injector)
+	$(BIN)/python -m pytest -q $(or $(ARGS),tests/unit scoring)
+
+explore: $(READY)  ## property tests on new random examples for ten minutes (SECONDS=600)
+	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
+	  $(BIN)/python -m pytest -q --hypothesis-profile=explore --hypothesis-seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') tests/property || exit 1; \
+	done
 
 test: $(READY)  ## all tests that need no control plane, with coverage
 	@rm -f .coverage .coverage.*
