@@ -7,8 +7,8 @@ from cluster.api.protocol import Api
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
 from cluster.watch.cluster_watch import ClusterWatch
 from extender.tracking.assumed_pods import AssumedPods
-from extender.verbs.call import VerbOptions
 from extender.verbs.fresh_snapshot import SnapshotWait
+from extender.verbs.options import VerbOptions
 from extender.wakeup.waker import Waker, WakerParts
 from service.collectors import WatchMetrics
 from service.metrics import Metrics

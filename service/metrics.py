@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from extender.tracking.deferred import DeferredMetrics
+from extender.verbs.call import FilterOutcome, PrioritizeOutcome
 from extender.wakeup.waker import OUTCOMES as WAKE_OUTCOMES
 from injector.steps import AdmissionOutcome, AdmissionReason
 from scoring.feasibility import REASONS, Feasibility, Verdict
@@ -181,7 +182,7 @@ class Metrics:
 
     def request_answered(self, verb: str, status: str, seconds: float) -> None:
         """Count one request."""
-        self.deferred.put(self._count_request, verb, status, seconds)
+        self.deferred.add(self._count_request, verb, status, seconds)
 
     def _count_request(self, verb: str, status: str, seconds: float) -> None:
         self._durations[verb].observe(seconds)
@@ -191,9 +192,12 @@ class Metrics:
         """Count a request beyond what a face works on at a time."""
         self._refused[face].inc()
 
-    def filtered(self, result: Feasibility, answered: int) -> None:
+    def filtered(self, outcome: FilterOutcome) -> None:
         """Count the candidates of an answered filter call."""
-        self.deferred.put(self._count_filtered, result, answered)
+        answered = len(outcome.answer.indexes)
+        self.deferred.add(self._count_filtered, outcome.result, answered)
+        if outcome.claimed_count:
+            self._claimed.inc(outcome.claimed_count)
 
     def _count_filtered(self, result: Feasibility, answered: int) -> None:
         count = len(result.verdicts)
@@ -208,13 +212,9 @@ class Metrics:
         if result.count_mismatches:
             self._count_mismatches.inc(result.count_mismatches)
 
-    def passed_by_device_class(self, count: int) -> None:
-        """Count nodes that passed because a DeviceClass carries their resource."""
-        self._claimed.inc(count)
-
-    def prioritized(self, count: int) -> None:
+    def prioritized(self, outcome: PrioritizeOutcome) -> None:
         """Count the candidates of an answered prioritize call."""
-        self.deferred.put(self._count_prioritized, count)
+        self.deferred.add(self._count_prioritized, len(outcome.priorities))
 
     def _count_prioritized(self, count: int) -> None:
         self._prioritize_in.observe(count)

@@ -18,7 +18,7 @@ from cluster.ledger.ledger import Ledger
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
 from extender.tracking.deferred import DeferredThread
 from extender.tracking.last_answers import LastAnswers
-from extender.verbs.call import VerbOptions
+from extender.verbs.options import VerbOptions
 from injector.fallback.chains import find_chain_faults
 from scoring.candidates import LabelKeys
 from scoring.gpu.node_gpus import GpuLabelReader
@@ -186,7 +186,7 @@ class Runtime:
         self._link = self._build_link()
         answered = LastAnswers()
         self._deferred = DeferredThread(
-            (self.metrics.deferred.flush, answered.later.flush)
+            (self.metrics.deferred.flush, answered.deferred.flush)
         )
         app = self._build_app(answered, slots["extender"])
         self._reloader = Reloader(

@@ -94,52 +94,52 @@ class Judged:
     def __post_init__(self) -> None:
         object.__setattr__(self, "short", short_of(self.candidates, self.pod_request))
 
-    def facts(self, place: int) -> NodeFacts:
-        """Return what is known of the candidate at `place`, which must be known."""
-        return self.snapshot.facts[int(self.candidates.columns[place])]
+    def facts(self, index: int) -> NodeFacts:
+        """Return what is known of the candidate at `index`, which must be known."""
+        return self.snapshot.facts[int(self.candidates.columns[index])]
 
-    def model(self, place: int) -> str:
+    def model(self, index: int) -> str:
         """Return the model of the candidate's GPUs, empty if unknown."""
-        if not self.candidates.known[place]:
+        if not self.candidates.known[index]:
             return ""
-        facts = self.facts(place)
+        facts = self.facts(index)
         return facts.gpus.model if isinstance(facts, NodeRecord) else ""
 
-    def capacity(self, place: int, resource: str) -> int:
+    def capacity(self, index: int, resource: str) -> int:
         """Return the node's capacity of a resource, 0 where it is not kept."""
-        facts = self.facts(place)
+        facts = self.facts(index)
         return (
             dict(facts.capacity).get(resource, 0)
             if isinstance(facts, NodeRecord)
             else 0
         )
 
-    def shown(self, place: int, rows: BoolArray) -> str:
+    def shown(self, index: int, rows: BoolArray) -> str:
         """Return the numbers of the asked resources that `rows` picks, shape (Q,)."""
         return "; ".join(
             show_free(
                 resource,
                 asked,
-                int(self.candidates.allocatable[row, place]),
-                int(self.candidates.requested[row, place]),
-                self.capacity(place, resource),
+                int(self.candidates.allocatable[row, index]),
+                int(self.candidates.requested[row, index]),
+                self.capacity(index, resource),
             )
             for row, (resource, asked) in enumerate(self.pod_request.request)
             if rows[row]
         )
 
 
-def detail_of(judged: Judged, place: int, verdict: Verdict) -> str:
-    """Return the numbers behind the verdict on the candidate at `place`."""
-    return DETAILS[verdict](judged, place)
+def detail_of(judged: Judged, index: int, verdict: Verdict) -> str:
+    """Return the numbers behind the verdict on the candidate at `index`."""
+    return DETAILS[verdict](judged, index)
 
 
-def _about_feasible(judged: Judged, place: int) -> str:
+def _about_feasible(judged: Judged, index: int) -> str:
     """Return the numbers of all asked resources, and which of them we count short."""
     if not judged.pod_request.request:
         return "asks nothing that is managed"
-    claimed = judged.candidates.claimed[:, place]
-    said = [judged.shown(place, ~claimed)] if not claimed.all() else []
+    claimed = judged.candidates.claimed[:, index]
+    said = [judged.shown(index, ~claimed)] if not claimed.all() else []
     said += [
         f"{name} comes from a DeviceClass: not counted here"
         for (name, _), is_claimed in zip(
@@ -147,26 +147,26 @@ def _about_feasible(judged: Judged, place: int) -> str:
         )
         if is_claimed
     ]
-    if judged.short[:, place].any():
+    if judged.short[:, index].any():
         said.append(
             "exempt from our count: the nominated node"
-            if judged.candidates.nominated[place]
+            if judged.candidates.nominated[index]
             else "too few by our count, kube-scheduler's is trusted"
         )
     return "; ".join(said)
 
 
-def _about_unknown(_judged: Judged, _place: int) -> str:
+def _about_unknown(_judged: Judged, _index: int) -> str:
     return "the cache has no node of this name"
 
 
-def _about_missing(judged: Judged, place: int) -> str:
+def _about_missing(judged: Judged, index: int) -> str:
     """Return what the node lacks, and which managed resources it offers."""
-    snapshot, column = judged.snapshot, int(judged.candidates.columns[place])
+    snapshot, column = judged.snapshot, int(judged.candidates.columns[index])
     lacking = [
         name
         for (name, _), is_offered in zip(
-            judged.pod_request.request, judged.candidates.offered[:, place], strict=True
+            judged.pod_request.request, judged.candidates.offered[:, index], strict=True
         )
         if not is_offered
     ]
@@ -179,21 +179,21 @@ def _about_missing(judged: Judged, place: int) -> str:
     return f"asks {', '.join(lacking)}: the node offers {has}"
 
 
-def _about_readiness(judged: Judged, place: int) -> str:
+def _about_readiness(judged: Judged, index: int) -> str:
     """Return the signals that are raised, and resources without a healthy device."""
-    said = list(_signals(judged, place))
-    sick = (judged.candidates.allocatable[:, place] == 0) & ~judged.candidates.claimed[
-        :, place
+    said = list(_signals(judged, index))
+    sick = (judged.candidates.allocatable[:, index] == 0) & ~judged.candidates.claimed[
+        :, index
     ]
     if sick.any():
-        said.append(judged.shown(place, sick))
+        said.append(judged.shown(index, sick))
     return "; ".join(said)
 
 
-def _signals(judged: Judged, place: int) -> Iterator[str]:
+def _signals(judged: Judged, index: int) -> Iterator[str]:
     """Yield each fault signal that the node raises."""
-    facts, signals = judged.facts(place), judged.signals
-    if not judged.candidates.faulted[place]:
+    facts, signals = judged.facts(index), judged.signals
+    if not judged.candidates.faulted[index]:
         return
     found = False
     for key, value in facts.labels.items():
@@ -207,38 +207,38 @@ def _signals(judged: Judged, place: int) -> Iterator[str]:
         yield f"a condition of the node: {kinds}"
 
 
-def _about_total(judged: Judged, place: int) -> str:
+def _about_total(judged: Judged, index: int) -> str:
     """Return the numbers of what is more than the whole node has."""
-    allocatable = judged.candidates.allocatable[:, place]
+    allocatable = judged.candidates.allocatable[:, index]
     asked = np.array([amount for _, amount in judged.pod_request.request])
     return judged.shown(
-        place, (allocatable < asked) & ~judged.candidates.claimed[:, place]
+        index, (allocatable < asked) & ~judged.candidates.claimed[:, index]
     )
 
 
-def _about_free(judged: Judged, place: int) -> str:
+def _about_free(judged: Judged, index: int) -> str:
     """Return the numbers of what is more than the node has free, or who is there."""
     said = []
-    is_short = judged.short[:, place]
+    is_short = judged.short[:, index]
     if is_short.any():
-        said.append(judged.shown(place, is_short))
+        said.append(judged.shown(index, is_short))
     if (
         judged.pod_request.gpu_requirements.is_exclusive
-        and judged.candidates.gpu_pods[place]
+        and judged.candidates.gpu_pods[index]
     ):
-        count = int(judged.candidates.gpu_pods[place])
+        count = int(judged.candidates.gpu_pods[index])
         said.append(f"wants no other GPU pod on the node: it has {count}")
     elif (
         not judged.pod_request.gpu_requirements.is_exclusive
-        and judged.candidates.exclusive_gpu_pods[place]
+        and judged.candidates.exclusive_gpu_pods[index]
     ):
         said.append("a pod on the node wants no other GPU pod there")
     return "; ".join(said)
 
 
-def _about_gpus(judged: Judged, place: int) -> str:
+def _about_gpus(judged: Judged, index: int) -> str:
     """Return what is wanted of the GPUs, and what the node says of its own."""
-    said, facts = [], judged.facts(place)
+    said, facts = [], judged.facts(index)
     key, gpu_requirements = judged.keys.accelerator, judged.pod_request.gpu_requirements
     if judged.pod_request.accelerator not in (None, facts.labels.get(key)):
         has = f"has {facts.labels[key]}" if key in facts.labels else "has no such label"

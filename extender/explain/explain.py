@@ -11,9 +11,9 @@ import numpy as np
 
 from extender.explain.pod import Subject
 from extender.explain.scheduler_checks import SchedulerChecks, check_nodes
-from extender.tracking.last_answers import shown_text
-from extender.verbs.call import VerbCall, VerbOptions
+from extender.verbs.call import VerbCall
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
+from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import (
     NOTHING_ASSUMED,
     Assumed,
@@ -22,6 +22,7 @@ from extender.verbs.verbs import (
     shortlisted,
     total_nodes,
 )
+from extender.wire.answers import shown_text
 from scoring.feasibility import REASONS, Feasibility, Verdict
 from scoring.normalization import Totals
 from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot, find_columns
@@ -37,7 +38,7 @@ class Explanation:
     ----------
     subject : Subject
     options : VerbOptions
-    under_way : Assumed
+    assumed : Assumed
     verb_call : VerbCall
         About all C nodes.
     checks : SchedulerChecks or None
@@ -61,7 +62,7 @@ class Explanation:
 
     subject: Subject
     options: VerbOptions
-    under_way: Assumed
+    assumed: Assumed
     verb_call: VerbCall
     checks: SchedulerChecks | None
     offered: BoolArray
@@ -84,7 +85,7 @@ class Explanation:
         return dict(Counter(REASONS[Verdict(v)].text for v in refused.tolist()))
 
     def order(self) -> IndexArray:
-        """Return the places of all nodes, the best first, refused ones by name."""
+        """Return the indexes of all nodes, the best first, refused ones by name."""
         feasible = self.result.feasible
         groups = np.where(
             self.answered,
@@ -109,7 +110,7 @@ def explain(  # noqa: PLR0913 - the last one is named
     subject: Subject,
     snapshot: Snapshot,
     options: VerbOptions,
-    under_way: Assumed = NOTHING_ASSUMED,
+    assumed: Assumed = NOTHING_ASSUMED,
     names: Sequence[str] | None = None,
     *,
     deadline: Deadline = NO_DEADLINE,
@@ -121,7 +122,7 @@ def explain(  # noqa: PLR0913 - the last one is named
     subject : Subject
     snapshot : Snapshot
     options : VerbOptions
-    under_way : Assumed
+    assumed : Assumed
         Pods that are on their way to a node.
     names : sequence of str, optional
         The nodes that kube-scheduler offers. Without them it is every node that passes
@@ -133,20 +134,20 @@ def explain(  # noqa: PLR0913 - the last one is named
     asked = np.flatnonzero(offered)
     part = _part(verb_call, asked)
     part_result = filter_nodes(part, options)
-    shortlist = shortlisted(part, part_result, options, under_way)
-    places = np.flatnonzero(part_result.feasible) if shortlist is None else shortlist
+    shortlist = shortlisted(part, part_result, options, assumed)
+    indexes = np.flatnonzero(part_result.feasible) if shortlist is None else shortlist
     answered = np.zeros(len(offered), dtype=np.bool_)
-    answered[asked[places]] = True
+    answered[asked[indexes]] = True
     priorities = np.full(len(offered), NOT_SENT, dtype=np.int64)
-    priorities[answered] = prioritize_nodes(part, options, places, under_way)
+    priorities[answered] = prioritize_nodes(part, options, indexes, assumed)
     totals, tiers = None, None
     if verb_call.pod_request.request:
-        totals, _, *rest = total_nodes(verb_call, options, under_way)
+        totals, _, *rest = total_nodes(verb_call, options, assumed)
         tiers = rest[0] if rest else None
     return Explanation(
         subject=subject,
         options=options,
-        under_way=under_way,
+        assumed=assumed,
         verb_call=verb_call,
         checks=checks,
         offered=offered,
@@ -195,7 +196,7 @@ def _look_up(
     )
 
 
-def _part(verb_call: VerbCall, places: IndexArray) -> VerbCall:
+def _part(verb_call: VerbCall, indexes: IndexArray) -> VerbCall:
     """Return the question about some of its nodes."""
-    names = [verb_call.names[place] for place in places.tolist()]
-    return replace(verb_call, names=names, columns=verb_call.columns[places])
+    names = [verb_call.names[index] for index in indexes.tolist()]
+    return replace(verb_call, names=names, columns=verb_call.columns[indexes])

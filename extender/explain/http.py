@@ -10,9 +10,9 @@ from cluster.ledger.writer import SnapshotSource
 from extender.explain.explain import explain
 from extender.explain.page import Page, build_page
 from extender.explain.pod import Subject, find_subject, read_subject
-from extender.http import deadline_of
 from extender.tracking.last_answers import LastAnswers
-from extender.verbs.call import VerbOptions
+from extender.verbs.fresh_snapshot import deadline_of
+from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import Assumed
 from extender.wire.fields import DECODE_ERRORS, said
 from extender.wire.filter import WireError
@@ -63,7 +63,7 @@ class ExplainResource:
         Returns what the settings say of the verbs at this moment.
     answered : LastAnswers
         What was last sent about each pod.
-    under_way : callable
+    assumed : callable
         Returns what is on its way to each node and not in the snapshot yet.
     age_seconds : callable
         Returns the time since the last contact with the cluster.
@@ -74,13 +74,13 @@ class ExplainResource:
         source: SnapshotSource,
         options: Callable[[], VerbOptions],
         answered: LastAnswers,
-        under_way: Callable[[Snapshot, str], Assumed],
+        assumed: Callable[[Snapshot, str], Assumed],
         age_seconds: Callable[[], float | None],
     ) -> None:
         self._source = source
         self._options = options
         self._answered = answered
-        self._assumed = under_way
+        self._assumed = assumed
         self._age_seconds = age_seconds
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -133,9 +133,9 @@ class ExplainResource:
         )
         if page.node and page.node not in snapshot.nodes.column_of:
             raise unknown_node(page.node)
-        under_way = self._assumed(snapshot, subject.pod_request.uid)
-        deadline = deadline_of(req)
-        explanation = explain(subject, snapshot, options, under_way, deadline=deadline)
+        assumed = self._assumed(snapshot, subject.pod_request.uid)
+        deadline = deadline_of(req.context)
+        explanation = explain(subject, snapshot, options, assumed, deadline=deadline)
         last_answers = self._answered.of(subject.pod_request.uid)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(

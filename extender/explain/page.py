@@ -83,7 +83,7 @@ def build_page(
     if page.node:
         names = explanation.verb_call.names
         chosen = np.array(
-            [place for place in chosen.tolist() if names[place] == page.node],
+            [index for index in chosen.tolist() if names[index] == page.node],
             dtype=np.intp,
         )
     end = len(chosen) if page.limit is None else page.offset + page.limit
@@ -187,19 +187,19 @@ def _notes(explanation: Explanation) -> list[str]:
 
 
 def _describe(
-    explanation: Explanation, places: IndexArray, deadline: Deadline
+    explanation: Explanation, indexes: IndexArray, deadline: Deadline
 ) -> tuple[NodeFacts, ...]:
-    """Return the rows of the nodes at `places`, in that order."""
+    """Return the rows of the nodes at `indexes`, in that order."""
     verb_call, options = explanation.verb_call, explanation.options
     pod_request, snapshot, keys = (
         verb_call.pod_request,
         verb_call.snapshot,
         options.label_keys,
     )
-    candidates = take_columns(snapshot, verb_call.columns[places], pod_request, keys)
+    candidates = take_columns(snapshot, verb_call.columns[indexes], pod_request, keys)
     crowded = candidates
-    if explanation.under_way:
-        crowded = with_assumed(candidates, pod_request, snapshot, explanation.under_way)
+    if explanation.assumed:
+        crowded = with_assumed(candidates, pod_request, snapshot, explanation.assumed)
     rows = _Rows(
         explanation,
         Judged(
@@ -212,13 +212,13 @@ def _describe(
         ),
         crowded,
         options.score_terms(crowded, pod_request)
-        if pod_request.request and len(places)
+        if pod_request.request and len(indexes)
         else {},
     )
     described = []
-    for row, place in enumerate(places.tolist()):
+    for row, index in enumerate(indexes.tolist()):
         deadline.check()
-        described.append(rows.describe(row, place))
+        described.append(rows.describe(row, index))
     return tuple(described)
 
 
@@ -242,18 +242,18 @@ class _Rows:
     crowded: Candidates
     terms: Mapping[str, Float64Array]
 
-    def describe(self, row: int, place: int) -> NodeFacts:
-        """Return the facts of the node that is `row` on the page, `place` in all."""
+    def describe(self, row: int, index: int) -> NodeFacts:
+        """Return the facts of the node that is `row` on the page, `index` in all."""
         whole = self.explanation
-        verdict = Verdict(int(whole.result.verdicts[place]))
+        verdict = Verdict(int(whole.result.verdicts[index]))
         reason = REASONS.get(verdict)
-        priority = int(whole.priorities[place])
-        column = int(whole.verb_call.columns[place])
+        priority = int(whole.priorities[index])
+        column = int(whole.verb_call.columns[index])
         return NodeFacts(
-            name=whole.verb_call.names[place],
+            name=whole.verb_call.names[index],
             type=self.judged.model(row),
-            offered=bool(whole.offered[place]),
-            scheduler=_scheduler_facts(whole, place),
+            offered=bool(whole.offered[index]),
+            scheduler=_scheduler_facts(whole, index),
             verdict=VerdictFacts(
                 feasible=reason is None,
                 reason=None if reason is None else reason.text,
@@ -265,34 +265,34 @@ class _Rows:
                 name: round(float(values[row]), DECIMALS)
                 for name, values in self.terms.items()
             },
-            total=None if whole.totals is None else whole.totals[place].item(),
-            tier=None if whole.tiers is None else int(whole.tiers[place]),
+            total=None if whole.totals is None else whole.totals[index].item(),
+            tier=None if whole.tiers is None else int(whole.tiers[index]),
             priority=None if priority == NOT_SENT else priority,
-            shortlisted=bool(whole.answered[place]) if whole.is_shortlisted else None,
+            shortlisted=bool(whole.answered[index]) if whole.is_shortlisted else None,
             failing=column >= 0 and bool(whole.verb_call.snapshot.failing[column]),
         )
 
 
-def _scheduler_facts(explanation: Explanation, place: int) -> SchedulerFacts:
+def _scheduler_facts(explanation: Explanation, index: int) -> SchedulerFacts:
     checks = explanation.checks
     if checks is None:
         return SchedulerFacts(passes=True)
-    reason = checks.reasons[place]
-    return SchedulerFacts(reason is None, reason, checks.detail(place))
+    reason = checks.reasons[index]
+    return SchedulerFacts(reason is None, reason, checks.detail(index))
 
 
 def _amounts(judged: Judged, crowded: Candidates, row: int) -> dict[str, Amounts]:
     """Return the asked resources of one node."""
     candidates = judged.candidates
     found = {}
-    for index, (resource, asked) in enumerate(judged.pod_request.request):
-        allocatable = int(candidates.allocatable[index, row])
-        requested = int(candidates.requested[index, row])
+    for row_of_resource, (resource, asked) in enumerate(judged.pod_request.request):
+        allocatable = int(candidates.allocatable[row_of_resource, row])
+        requested = int(candidates.requested[row_of_resource, row])
         found[resource] = Amounts(
             asked=asked,
             allocatable=allocatable,
             requested=requested,
             free=max(allocatable - requested, 0),
-            under_way=int(crowded.requested[index, row]) - requested,
+            under_way=int(crowded.requested[row_of_resource, row]) - requested,
         )
     return found

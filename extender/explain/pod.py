@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, TypeAlias
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod, PodConstraints, PodRecord
 from cluster.decode.records import constraints_of
-from extender.verbs.call import VerbOptions, pod_request_of_record, read_pod_request
+from extender.verbs.lookup import pod_request_of_record, read_pod_request
+from extender.verbs.options import VerbOptions
 from extender.wire.filter import WireError
 from scoring.candidates import PodRequest
 from scoring.faults import Fault
@@ -41,10 +42,10 @@ def pod_in(tree: Any) -> tuple[dict[str, Any], str, str]:
         said = f"wanted Pod or one of {wanted}, got {shorten(kind)}"
         raise WireError([Fault("kind", said)])
     found: Any = tree
-    for place, step in enumerate(steps, 1):
+    for index, step in enumerate(steps, 1):
         found = found.get(step)
         if not isinstance(found, dict):
-            path = ".".join(steps[:place])
+            path = ".".join(steps[:index])
             raise WireError([Fault(path, f"wanted an object, got {shorten(found)}")])
     # Pods of a template are named by their controller.
     owner = tree.get("metadata")

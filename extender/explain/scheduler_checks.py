@@ -59,21 +59,21 @@ class SchedulerChecks:
         """True for the nodes that pass, bool array of shape (C,)."""
         return np.array([reason is None for reason in self.reasons], dtype=np.bool_)
 
-    def detail(self, place: int) -> str:
-        """Return what is behind the reason of the node at `place`; empty for none."""
-        reason = self.reasons[place]
+    def detail(self, index: int) -> str:
+        """Return what is behind the reason of the node at `index`; empty for none."""
+        reason = self.reasons[index]
         if reason is None:
             return ""
         explain = DETAILS.get(reason)
         if explain is not None:
-            return explain(self.facts[place], self.constraints)
+            return explain(self.facts[index], self.constraints)
         candidates = self.candidates
-        rows = np.flatnonzero(short_of(candidates, self.pod_request)[:, place]).tolist()
+        rows = np.flatnonzero(short_of(candidates, self.pod_request)[:, index]).tolist()
         return "; ".join(
             show_free(
                 *self.pod_request.request[row],
-                int(candidates.allocatable[row, place]),
-                int(candidates.requested[row, place]),
+                int(candidates.allocatable[row, index]),
+                int(candidates.requested[row, index]),
             )
             for row in rows
         )
@@ -111,11 +111,11 @@ def check_nodes(  # noqa: PLR0913 - the last one is named
     is_short = short_of(candidates, pod_request)
     facts = tuple(snapshot.facts[column] for column in columns.tolist())
     reasons = []
-    for place, fact in enumerate(facts):
+    for index, fact in enumerate(facts):
         deadline.check()
         reasons.append(
             first_failure(fact, constraints)
-            or _shortage(pod_request.request, is_short[:, place].tolist())
+            or _shortage(pod_request.request, is_short[:, index].tolist())
         )
     return SchedulerChecks(tuple(reasons), facts, constraints, candidates, pod_request)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from extender.verbs.call import FilterOutcome, PrioritizeOutcome, VerbCall
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
 
@@ -53,6 +54,19 @@ class AssumedPods:
         # pod UID -> its placement; the oldest first
         self._assumed_pods: dict[str, _Placement] = {}
 
+    def filtered(self, outcome: FilterOutcome) -> None:
+        """Note the only node of a filter answer: no priorities are asked for then."""
+        self._note_answer(outcome.verb_call, outcome.only_node)
+
+    def prioritized(self, outcome: PrioritizeOutcome) -> None:
+        """Note the best node of a prioritize answer, if it is one alone."""
+        self._note_answer(outcome.verb_call, outcome.best_node)
+
+    def _note_answer(self, verb_call: VerbCall, node_name: str | None) -> None:
+        if node_name is not None:
+            pod_request = verb_call.pod_request
+            self.note(pod_request.uid, node_name, pod_request.request)
+
     def note(self, uid: str, node_name: str, request: Request) -> None:
         """Note that an answer leaves a pod one best node.
 
@@ -78,7 +92,7 @@ class AssumedPods:
             with self._lock:
                 self._assumed_pods.pop(uid, None)
 
-    def under_way(
+    def by_node(
         self, snapshot: Snapshot, asking: str = ""
     ) -> Mapping[str, tuple[Request, ...]]:
         """Return what is on its way to each node and not in `snapshot` yet.

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from extender.verbs.call import FilterOutcome
 from scoring.feasibility import Feasibility
 from scoring.resources import Request
 
@@ -55,21 +56,14 @@ class CountMismatches:
         # node name -> since when it disagrees
         self._seen: dict[str, _Sighting] = {}
 
-    def note(self, names: Sequence[str], request: Request, result: Feasibility) -> None:
-        """Take in one filter call.
-
-        Parameters
-        ----------
-        names : sequence of str, length C
-        request : tuple of (str, int)
-            What the pod asks for.
-        result : Feasibility of the C candidates
-        """
-        mismatched = result.mismatched
+    def filtered(self, outcome: FilterOutcome) -> None:
+        """Take in an answered filter call."""
+        result, names = outcome.result, outcome.verb_call.names
+        mismatched, request = result.mismatched, outcome.verb_call.pod_request.request
         if not self._seen and not mismatched.any():
             return
         now = self._monotonic()
-        behind = [names[place] for place in np.flatnonzero(mismatched).tolist()]
+        behind = [names[index] for index in np.flatnonzero(mismatched).tolist()]
         with self._lock:
             self._forget_old(now)
             if self._seen:
@@ -102,12 +96,12 @@ class CountMismatches:
         That a smaller pod fits says nothing of the larger one.
         """
         amounts = dict(request)
-        places = {name: at for at, name in enumerate(names) if name in self._seen}
-        for name, place in places.items():
+        indexes = {name: at for at, name in enumerate(names) if name in self._seen}
+        for name, index in indexes.items():
             covers = all(
                 amounts.get(resource, 0) >= amount
                 for resource, amount in self._seen[name].request
             )
-            is_free = not (result.verdicts[place] or result.mismatched[place])
+            is_free = not (result.verdicts[index] or result.mismatched[index])
             if covers and is_free:
                 del self._seen[name]

@@ -33,7 +33,7 @@ class DeferredMetrics:
         self._pending: deque[tuple[Any, ...]] = deque()
         self._lock = threading.Lock()
 
-    def put(self, *note: Any) -> None:
+    def add(self, *note: Any) -> None:
         """Keep a note."""
         self._pending.append(note)
         if len(self._pending) > MAX_PENDING:

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from extender.tracking.deferred import DeferredMetrics
-from scoring.feasibility import REASONS, shown_verdict
+from extender.verbs.call import FilterOutcome, PrioritizeOutcome
+from extender.wire.answers import shown_text
 from scoring.snapshot import Int64Array
 
 MAX_PODS: Final = 1024
@@ -71,28 +72,18 @@ class LastAnswers:
         self._lock = threading.Lock()
         # pod UID -> verb -> its last answer; the pod asked about last stands last
         self._calls: dict[str, dict[str, LastAnswer]] = {}
-        self.later = DeferredMetrics(lambda note, *values: note(*values))
+        self.deferred = DeferredMetrics(lambda note, *values: note(*values))
 
-    def note_filter(
-        self,
-        pod_uid: str,
-        generation: int,
-        verdicts: Int64Array,
-        passed: int | None = None,
-    ) -> None:
-        """Note an answered filter call.
-
-        Parameters
-        ----------
-        pod_uid : str
-        generation : int
-        verdicts : int64 array, shape (C,)
-            Values of `Verdict`.
-        passed : int, optional
-            How many nodes were let pass, where that is not every feasible one.
-        """
-        self.later.put(
-            self._note_filter, pod_uid, self._clock(), generation, verdicts, passed
+    def filtered(self, outcome: FilterOutcome) -> None:
+        """Note an answered filter call."""
+        verb_call = outcome.verb_call
+        self.deferred.add(
+            self._note_filter,
+            verb_call.pod_request.uid,
+            self._clock(),
+            verb_call.snapshot.generation,
+            outcome.result.verdicts,
+            len(outcome.answer.indexes),
         )
 
     def _note_filter(
@@ -101,47 +92,30 @@ class LastAnswers:
         at: float,
         generation: int,
         verdicts: Int64Array,
-        passed: int | None,
+        passed: int,
     ) -> None:
-        count = len(verdicts)
-        feasible = count - int(np.count_nonzero(verdicts))
         self._note(
             pod_uid,
             FILTER,
             LastAnswer(
                 at=at,
                 generation=generation,
-                offered=count,
-                passed=feasible if passed is None else passed,
+                offered=len(verdicts),
+                passed=passed,
                 shown=shown_text(verdicts),
             ),
         )
 
-    def note_prioritize(
-        self,
-        pod_uid: str,
-        generation: int,
-        literals: Sequence[str],
-        priorities: Int64Array,
-    ) -> None:
-        """Note an answered prioritize call.
-
-        Parameters
-        ----------
-        pod_uid : str
-        generation : int
-        literals : sequence of str, length C
-            The candidates' names as they stand between quotes in JSON.
-        priorities : int64 array, shape (C,)
-            As sent.
-        """
-        self.later.put(
+    def prioritized(self, outcome: PrioritizeOutcome) -> None:
+        """Note an answered prioritize call."""
+        verb_call = outcome.verb_call
+        self.deferred.add(
             self._note_prioritize,
-            pod_uid,
+            verb_call.pod_request.uid,
             self._clock(),
-            generation,
-            literals,
-            priorities,
+            verb_call.snapshot.generation,
+            outcome.literals,
+            outcome.priorities,
         )
 
     def _note_prioritize(
@@ -153,7 +127,7 @@ class LastAnswers:
         priorities: Int64Array,
     ) -> None:
         highest = int(priorities.max()) if len(priorities) else 0
-        places = np.flatnonzero(priorities == highest)[:MAX_BEST]
+        indexes = np.flatnonzero(priorities == highest)[:MAX_BEST]
         self._note(
             pod_uid,
             PRIORITIZE,
@@ -162,8 +136,8 @@ class LastAnswers:
                 generation=generation,
                 offered=len(priorities),
                 best=tuple(
-                    msgspec.Raw(f'"{literals[place]}"'.encode())
-                    for place in places.tolist()
+                    msgspec.Raw(f'"{literals[index]}"'.encode())
+                    for index in indexes.tolist()
                 ),
                 best_score=highest,
             ),
@@ -171,14 +145,14 @@ class LastAnswers:
 
     def note_fault(self, pod_uid: str, verb: str, fault: str) -> None:
         """Note a call that was refused for what its pod says."""
-        self.later.put(self._note_fault, pod_uid, verb, self._clock(), fault)
+        self.deferred.add(self._note_fault, pod_uid, verb, self._clock(), fault)
 
     def _note_fault(self, pod_uid: str, verb: str, at: float, fault: str) -> None:
         self._note(pod_uid, verb, LastAnswer(at=at, fault=fault))
 
     def of(self, pod_uid: str) -> Mapping[str, LastAnswer]:
         """Return the last answers about a pod, by verb; empty for a forgotten one."""
-        self.later.flush()
+        self.deferred.flush()
         return dict(self._calls.get(pod_uid, {}))
 
     def _note(self, pod_uid: str, verb: str, call: LastAnswer) -> None:
@@ -189,13 +163,3 @@ class LastAnswers:
             self._calls[pod_uid] = calls
             if len(self._calls) > MAX_PODS:
                 del self._calls[next(iter(self._calls))]
-
-
-def shown_text(verdicts: Int64Array) -> str:
-    """Return the one text that all refused nodes carry, empty where some node passes.
-
-    >>> shown_text(np.array([2, 5])), shown_text(np.array([2, 0]))
-    ('Too few GPUs on the node', '')
-    """
-    verdict = shown_verdict(verdicts)
-    return "" if verdict is None else REASONS[verdict].text

@@ -15,14 +15,14 @@ MAX_SAVED_WAITS: Final = 5.0
 
 
 class NewerSnapshots(Protocol):
-    """Where snapshots are published; `SnapshotCell` is one."""
+    """Published snapshots; `SnapshotCell` is one."""
 
     def current(self) -> Snapshot:
         """Return the newest snapshot."""
         ...
 
     def wait_newer(self, generation: int, timeout_seconds: float) -> bool:
-        """Wait for a snapshot newer than `generation`; say whether there is one."""
+        """Wait for a snapshot newer than `generation`; return whether there is one."""
         ...
 
 
@@ -34,10 +34,8 @@ class SnapshotWait:
 
     Parameters
     ----------
-    source : NewerSnapshots
     wait_seconds : float
         The longest wait; 0 for none.
-    monotonic : callable
     """
 
     def __init__(
@@ -83,13 +81,12 @@ class DeadlineError(RuntimeError):
 
 
 class Deadline:
-    """When the work on one request ends.
+    """The time at which the work on one request ends.
 
     Parameters
     ----------
     at_seconds : float
         On the clock `monotonic`.
-    monotonic : callable
     """
 
     __slots__ = ("_at_seconds", "_monotonic")
@@ -109,3 +106,9 @@ class Deadline:
 
 # For a call that nobody limits.
 NO_DEADLINE = Deadline(float("inf"))
+
+
+def deadline_of(context: object) -> Deadline:
+    """Return the deadline in a request's context; there may be none."""
+    deadline: Deadline = getattr(context, "deadline", NO_DEADLINE)
+    return deadline

@@ -1,4 +1,4 @@
-"""Which nodes would take the pod once the victims that kube-scheduler names are gone.
+"""Candidates that would take the pod with the victims that kube-scheduler names gone.
 
 kube-scheduler finds the victims with its own filters alone and never asks ours about
 them. Without the preempt verb it evicts pods from nodes that we go on refusing.
@@ -7,7 +7,8 @@ them. Without the preempt verb it evicts pods from nodes that we go on refusing.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from extender.verbs.call import VerbOptions, read_pod_request
+from extender.verbs.lookup import read_pod_request
+from extender.verbs.options import VerbOptions
 from extender.wire.preempt import PreemptArgs, Victims
 from scoring.candidates import PodRequest, take_columns
 from scoring.feasibility import Feasibility, judge
@@ -34,16 +35,6 @@ def preempt_nodes(
     args: PreemptArgs, snapshot: Snapshot, options: VerbOptions
 ) -> Preemption:
     """Drop the candidates that would refuse the pod with their victims gone.
-
-    Parameters
-    ----------
-    args : PreemptArgs
-    snapshot : Snapshot
-    options : VerbOptions
-
-    Returns
-    -------
-    Preemption
 
     Raises
     ------
@@ -99,7 +90,6 @@ def without_victims(
 
     Parameters
     ----------
-    snapshot : Snapshot
     victims : mapping
         node name -> its victims
     pod_request : PodRequest

@@ -6,7 +6,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from extender.verbs.call import VerbCall, VerbOptions
+from extender.verbs.call import VerbCall
+from extender.verbs.options import VerbOptions
 from extender.verbs.reuse import Arrays
 from scoring.candidates import Candidates, PodRequest, take_columns
 from scoring.feasibility import Feasibility
@@ -14,19 +15,19 @@ from scoring.normalization import RANK, best_first, normalize
 from scoring.resources import Request
 from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot
 
-# Node name -> what pods ask that were put there and are not seen bound yet.
+# Node name -> requests of pods that were put there and are not seen bound yet.
 Assumed: TypeAlias = Mapping[str, Sequence[Request]]
 
 NOTHING_ASSUMED: Final[Assumed] = {}
 
-# What `VerbOptions.assess` gives first, and what after that.
+# The arrays that `VerbOptions.assess` gives first, and those after them.
 VERDICTS: Final = slice(0, 2)
 
 TOTALS: Final = slice(2, None)
 
 
 def filter_nodes(verb_call: VerbCall, options: VerbOptions) -> Feasibility:
-    """Return the verdict on each candidate of the question."""
+    """Return the verdict on each candidate of the call."""
     if not verb_call.pod_request.request:
         nothing = np.zeros(len(verb_call.columns), dtype=np.int64)
         return Feasibility(nothing, nothing.astype(np.bool_))
@@ -54,46 +55,46 @@ def shortlisted(
     verb_call: VerbCall,
     result: Feasibility,
     options: VerbOptions,
-    under_way: Assumed = NOTHING_ASSUMED,
+    assumed: Assumed = NOTHING_ASSUMED,
 ) -> IndexArray | None:
-    """Return the places of the best feasible candidates, in the order of the question.
+    """Return the indexes of the best feasible candidates, in the order of the call.
 
     None where no more are feasible than the shortlist takes: all of them are answered.
     """
     if not options.shortlist or not verb_call.pod_request.request:
         return None
-    places = np.flatnonzero(result.feasible)
-    if len(places) <= options.shortlist:
+    indexes = np.flatnonzero(result.feasible)
+    if len(indexes) <= options.shortlist:
         return None
-    totals, taking_part, *tiers = total_nodes(verb_call, options, under_way)
+    totals, taking_part, *tiers = total_nodes(verb_call, options, assumed)
     first = best_first(
-        totals[places],
-        # Whoever takes no part comes last, whatever the pod's types.
-        _tiers(tiers, taking_part)[places],
-        _order(verb_call)[places],
+        totals[indexes],
+        # A candidate that takes no part comes last, whatever the pod's types.
+        _tiers(tiers, taking_part)[indexes],
+        _order(verb_call)[indexes],
     )
-    return np.sort(places[first[: options.shortlist]])
+    return np.sort(indexes[first[: options.shortlist]])
 
 
 def prioritize_nodes(
     verb_call: VerbCall,
     options: VerbOptions,
-    places: IndexArray | None = None,
-    under_way: Assumed = NOTHING_ASSUMED,
+    indexes: IndexArray | None = None,
+    assumed: Assumed = NOTHING_ASSUMED,
 ) -> Int64Array:
-    """Return what goes on the wire for each candidate, int64 of shape (C,).
+    """Return the priority of each candidate as it is sent, int64 of shape (C,).
 
-    With `places`, only the candidates there take part and are returned. A pod that
+    With `indexes`, only the candidates there take part and are returned. A pod that
     asks for nothing that we manage gets 0 everywhere: we have no opinion.
     """
     if not verb_call.pod_request.request:
-        count = len(verb_call.columns) if places is None else len(places)
+        count = len(verb_call.columns) if indexes is None else len(indexes)
         return np.zeros(count, dtype=np.int64)
-    arrays = total_nodes(verb_call, options, under_way)
+    arrays = total_nodes(verb_call, options, assumed)
     order = _order(verb_call) if options.scale.method == RANK else verb_call.columns
-    if places is not None:
-        arrays = tuple(array.take(places) for array in arrays)
-        order = order.take(places)
+    if indexes is not None:
+        arrays = tuple(array.take(indexes) for array in arrays)
+        order = order.take(indexes)
     totals, taking_part, *tiers = arrays
     return normalize(
         totals, taking_part, options.scale, tiers[0] if tiers else None, order
@@ -108,18 +109,18 @@ def _tiers(tiers: Sequence[Int64Array], taking_part: BoolArray) -> Int64Array:
 
 
 def _order(verb_call: VerbCall) -> Int64Array:
-    """Return what settles equal totals: the names' order, unknown nodes last."""
+    """Return the order that settles equal totals: by name, unknown nodes last."""
     order = verb_call.snapshot.nodes.order
     count = len(order)
-    places = np.arange(count, count + len(verb_call.columns), dtype=np.int64)
+    indexes = np.arange(count, count + len(verb_call.columns), dtype=np.int64)
     if not count:
-        return places
+        return indexes
     known = order.take(verb_call.columns, mode="wrap")
-    return np.where(verb_call.columns >= 0, known, places)
+    return np.where(verb_call.columns >= 0, known, indexes)
 
 
 def _own_columns(verb_call: VerbCall) -> list[int]:
-    """Return the columns in which the asking pod itself makes a difference."""
+    """Return the columns of nodes that hold the asking pod or are nominated for it."""
     pod_request, column_of = verb_call.pod_request, verb_call.snapshot.nodes.column_of
     names = [pod_request.nominated_node] if pod_request.nominated_node else []
     share = (
@@ -130,29 +131,27 @@ def _own_columns(verb_call: VerbCall) -> list[int]:
     return [column_of[name] for name in names if name in column_of]
 
 
-def total_nodes(
-    verb_call: VerbCall, options: VerbOptions, under_way: Assumed
-) -> Arrays:
+def total_nodes(verb_call: VerbCall, options: VerbOptions, assumed: Assumed) -> Arrays:
     """Return totals, who takes part and, if they matter, tiers, of shape (C,)."""
     special = _own_columns(verb_call)
     column_of = verb_call.snapshot.nodes.column_of
-    special += [column_of[name] for name in under_way if name in column_of]
-    return _evaluate(verb_call, options, TOTALS, special, under_way)
+    special += [column_of[name] for name in assumed if name in column_of]
+    return _evaluate(verb_call, options, TOTALS, special, assumed)
 
 
 def with_assumed(
     candidates: Candidates,
     pod_request: PodRequest,
     snapshot: Snapshot,
-    under_way: Assumed,
+    assumed: Assumed,
 ) -> Candidates:
-    """Return the candidates with what pods under way to them ask counted, too."""
+    """Return the candidates with the requests of assumed pods counted, too."""
     requested = candidates.requested.copy()
-    for place, column in enumerate(candidates.columns.tolist()):
-        for request in under_way.get(snapshot.nodes.names[column], ()):
+    for index, column in enumerate(candidates.columns.tolist()):
+        for request in assumed.get(snapshot.nodes.names[column], ()):
             amounts = dict(request)
             for row, (resource, _) in enumerate(pod_request.request):
-                requested[row, place] += amounts.get(resource, 0)
+                requested[row, index] += amounts.get(resource, 0)
     return replace(candidates, requested=requested)
 
 
@@ -161,7 +160,7 @@ def _evaluate(
     options: VerbOptions,
     part: slice,
     special: Sequence[int],
-    under_way: Assumed = NOTHING_ASSUMED,
+    assumed: Assumed = NOTHING_ASSUMED,
 ) -> Arrays:
     """Return one part of what `VerbOptions.assess` gives for each candidate.
 
@@ -184,8 +183,8 @@ def _evaluate(
             candidates = take_columns(
                 snapshot, columns[apart], pod_request, options.label_keys
             )
-            if under_way:
-                candidates = with_assumed(candidates, pod_request, snapshot, under_way)
+            if assumed:
+                candidates = with_assumed(candidates, pod_request, snapshot, assumed)
             _put(
                 arrays,
                 apart,

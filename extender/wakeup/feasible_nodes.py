@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.decode.objects import PodConstraints, PodRecord
-from extender.verbs.call import VerbOptions, pod_request_of_record
+from extender.verbs.lookup import pod_request_of_record
+from extender.verbs.options import VerbOptions
 from extender.verbs.reuse import Arrays, SharedResults
 from scoring.candidates import Candidates, PodRequest, take_columns
 from scoring.eligibility import eligible_columns, node_cost

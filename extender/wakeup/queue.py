@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from cluster.decode.objects import PodRecord
-from extender.verbs.call import VerbOptions
+from extender.verbs.options import VerbOptions
 from extender.wakeup.feasible_nodes import FeasibleNodes, Kind
 from extender.wakeup.pods import Group, UnschedulablePod
 from scoring.candidates import PodRequest

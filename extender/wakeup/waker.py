@@ -18,9 +18,9 @@ import msgspec
 from cluster.api.protocol import ApiError, ApiWriter
 from cluster.ledger.writer import SnapshotCell
 from cluster.watch.backoff import Backoff, Pace
-from extender.verbs.call import VerbOptions
+from extender.verbs.call import FilterOutcome
+from extender.verbs.options import VerbOptions
 from extender.wakeup.queue import Wake, WakeUps
-from scoring.candidates import PodRequest
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class WakerParts:
 
 
 class Waker:
-    """Wakes refused pods; `note`, `start` and `stop` may be called by any thread.
+    """Wakes refused pods; `filtered`, `start` and `stop` may be called by any thread.
 
     Parameters
     ----------
@@ -111,11 +111,15 @@ class Waker:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
 
-    def note(
-        self, pod_request: PodRequest, generation: int, offered: int, *, is_empty: bool
-    ) -> None:
-        """Note the answer to a filter call; see `WakeUps.note`."""
-        self._wake_ups.note(pod_request, generation, offered, is_empty=is_empty)
+    def filtered(self, outcome: FilterOutcome) -> None:
+        """Note an answered filter call: the pod was refused on every node, or not."""
+        verb_call, is_empty = outcome.verb_call, not len(outcome.answer.indexes)
+        self._wake_ups.note(
+            verb_call.pod_request,
+            verb_call.snapshot.generation,
+            len(verb_call.names),
+            is_empty=is_empty,
+        )
         if is_empty:
             self._roused.set()
 

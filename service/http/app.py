@@ -9,19 +9,19 @@ import falcon
 from cluster.ledger.writer import NotSyncedError, SnapshotCell
 from extender.explain.http import ExplainResource
 from extender.http import (
+    FilterListener,
     FilterResource,
     MalformedHandler,
     PreemptResource,
     PrioritizeResource,
-    VerbParts,
     reject_unsynced,
 )
 from extender.tracking.assumed_pods import AssumedPods
 from extender.tracking.count_mismatches import CountMismatches
 from extender.tracking.last_answers import LastAnswers
-from extender.verbs.call import VerbOptions
 from extender.verbs.fresh_snapshot import DeadlineError
-from extender.verbs.memo import FilterMemo
+from extender.verbs.options import VerbOptions
+from extender.verbs.reuse import FilterMemo
 from extender.wire.filter import WireError
 from injector.http import MutateResource, is_under_review, reject_malformed
 from injector.review import ReviewError
@@ -105,32 +105,42 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     app = falcon.App()
     app.add_middleware(RequestMiddleware(metrics, health, deadline_seconds))
     app.add_error_handler(Exception, LastHandler(webhook))
-    app.add_error_handler(WireError, MalformedHandler(answered))
+    app.add_error_handler(WireError, MalformedHandler(answered.note_fault))
     app.add_error_handler(ReviewError, reject_malformed)
     app.add_error_handler(NotSyncedError, reject_unsynced)
-    verbs = VerbParts(
-        cell,
-        options,
-        metrics,
-        FilterMemo(cell),
-        CountMismatches((lambda _reason: None) if link is None else link.relist),
-        answered,
-        snapshot_wait=None if link is None else link.snapshot_wait,
-        listener=None if link is None else link.waker,
-        # The same question about a cluster from files has the same answer.
-        assumed_pods=AssumedPods(is_counting=False)
-        if link is None
-        else link.assumed_pods,
+    # The same question about a cluster from files has the same answer.
+    assumed = AssumedPods(is_counting=False) if link is None else link.assumed_pods
+    memo = FilterMemo(cell)
+    filter_listeners: list[FilterListener] = [
+        memo.filtered,
+        assumed.filtered,
+        metrics.filtered,
+    ]
+    if link is not None:
+        filter_listeners.append(CountMismatches(link.relist).filtered)
+    filter_listeners.append(answered.filtered)
+    if link is not None and link.waker is not None:
+        filter_listeners.append(link.waker.filtered)
+    snapshot_wait = None if link is None else link.snapshot_wait
+    app.add_route(
+        FILTER_PATH,
+        FilterResource(cell, options, snapshot_wait, assumed, filter_listeners),
     )
-    app.add_route(FILTER_PATH, FilterResource(verbs))
-    app.add_route(PRIORITIZE_PATH, PrioritizeResource(verbs))
+    app.add_route(
+        PRIORITIZE_PATH,
+        PrioritizeResource(
+            cell,
+            options,
+            memo,
+            assumed,
+            (assumed.prioritized, metrics.prioritized, answered.prioritized),
+        ),
+    )
     app.add_route(PREEMPT_PATH, PreemptResource(cell, options, metrics))
     app.add_route(MUTATE_PATH, webhook)
     app.add_route(
         EXPLAIN_PATH,
-        ExplainResource(
-            cell, options, answered, verbs.assumed_pods.under_way, health.age_seconds
-        ),
+        ExplainResource(cell, options, answered, assumed.by_node, health.age_seconds),
     )
     app.add_route("/cluster", ClusterResource(cell))
     app.add_route("/metrics", MetricsResource(metrics))

@@ -9,10 +9,11 @@ from typing import Final
 import falcon
 
 from cluster.ledger.writer import SnapshotCell
-from extender.verbs.call import VerbOptions, look_up
-from extender.verbs.filter_answer import encode_filter
+from extender.verbs.lookup import look_up
+from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import filter_nodes
 from extender.wire import filter as wire
+from extender.wire.answers import encode_filter
 from scoring.snapshot import Snapshot
 
 
@@ -215,7 +216,9 @@ def filter_ourselves(snapshot: Snapshot, options: VerbOptions) -> None:
     args = wire.decode_args(body)
     verb_call = look_up(args, snapshot, options)
     result = filter_nodes(verb_call, options)
-    answer = json.loads(encode_filter(body, args, verb_call, result, None).data)
+    answer = json.loads(
+        encode_filter(body, args, verb_call.names, result.verdicts, None).data
+    )
     refused = {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}
     if sorted([*answer["NodeNames"], *refused]) != sorted(args.names):
         raise SelfFilterError("self-filter: an asked node is not in the answer")

@@ -216,7 +216,7 @@ def test_a_pod_on_its_way_to_a_node_is_shown_there(small: ExtenderApp) -> None:
     options = build_verb_options(make_settings())
     app: falcon.App[falcon.Request, falcon.Response] = falcon.App()
     resource = ExplainResource(
-        small.cell, lambda: options, LastAnswers(), assumed_pods.under_way, lambda: None
+        small.cell, lambda: options, LastAnswers(), assumed_pods.by_node, lambda: None
     )
     app.add_route("/explain", resource)
 

@@ -9,13 +9,11 @@ import pytest
 
 from cluster.ledger.changes import NodeSeen
 from cluster.ledger.writer import SnapshotCell
-from extender.http import FilterResource, VerbParts
-from extender.tracking.count_mismatches import CountMismatches
+from extender.http import FilterResource
+from extender.tracking.assumed_pods import AssumedPods
+from extender.verbs.call import FilterOutcome
 from extender.verbs.fresh_snapshot import SnapshotWait
-from extender.verbs.memo import FilterMemo
-from scoring.candidates import PodRequest
 from scoring.snapshot import Snapshot
-from service.metrics import Metrics
 from service.runtime import build_verb_options
 from tests.builders import make_ledger, make_node, make_node_record, make_pod
 from tests.extender_app import make_settings
@@ -42,17 +40,15 @@ class LateCluster:
         self.waits = 0
         self.told: list[tuple[int, int, bool]] = []
         options = build_verb_options(make_settings())
-        parts = VerbParts(
+        resource = FilterResource(
             self.cell,
             lambda: options,
-            Metrics(),
-            FilterMemo(self.cell),
-            CountMismatches(lambda _reason: None),
-            snapshot_wait=SnapshotWait(self, 0.02),
-            listener=self,
+            SnapshotWait(self, 0.02),
+            AssumedPods(is_counting=False),
+            [self.filtered],
         )
         app = falcon.App()
-        app.add_route(FILTER, FilterResource(parts))
+        app.add_route(FILTER, resource)
         self._client = falcon.testing.TestClient(app)
 
     def current(self) -> Snapshot:
@@ -65,11 +61,12 @@ class LateCluster:
             self.cell.publish(self._ledger.build())
         return self.cell.current().generation > generation
 
-    def note(
-        self, pod_request: PodRequest, generation: int, offered: int, *, is_empty: bool
-    ) -> None:
-        assert pod_request.uid == POD["metadata"]["uid"]
-        self.told.append((generation, offered, is_empty))
+    def filtered(self, outcome: FilterOutcome) -> None:
+        verb_call, passed = outcome.verb_call, outcome.answer.indexes
+        assert verb_call.pod_request.uid == POD["metadata"]["uid"]
+        self.told.append(
+            (verb_call.snapshot.generation, len(verb_call.names), not len(passed))
+        )
 
     def passing(self, verb_call: dict[str, Any]) -> list[str]:
         """Return the nodes that pass."""

@@ -33,9 +33,9 @@ def app(link: Link) -> ExtenderApp:
     return ExtenderApp(nodes=nodes, link=link)
 
 
-def under_way(app: ExtenderApp, link: Link) -> dict[str, int]:
+def assumed(app: ExtenderApp, link: Link) -> dict[str, int]:
     """Return how many GPUs are under way to each node."""
-    found = link.assumed_pods.under_way(app.cell.current())
+    found = link.assumed_pods.by_node(app.cell.current())
     return {
         name: sum(dict(request)[GPU] for request in requests)
         for name, requests in found.items()
@@ -47,7 +47,7 @@ def test_a_pod_that_is_left_one_node_is_under_way_to_it(
 ) -> None:
     app.call(FILTER, make_pod(gpus=2), ["a"])
 
-    assert under_way(app, link) == {"a": 2}
+    assert assumed(app, link) == {"a": 2}
 
 
 def test_a_pod_that_is_asked_about_again_is_under_way_no_more(
@@ -57,7 +57,7 @@ def test_a_pod_that_is_asked_about_again_is_under_way_no_more(
 
     app.call(FILTER, make_pod(gpus=2), ["a", "b"])
 
-    assert under_way(app, link) == {}
+    assert assumed(app, link) == {}
 
 
 def test_a_pod_that_is_refused_now_is_under_way_no_more(
@@ -67,7 +67,7 @@ def test_a_pod_that_is_refused_now_is_under_way_no_more(
 
     app.call(FILTER, make_pod(gpus=2), ["gone"])
 
-    assert under_way(app, link) == {}
+    assert assumed(app, link) == {}
 
 
 def test_a_pod_with_two_equal_best_nodes_is_under_way_to_none(
@@ -75,4 +75,4 @@ def test_a_pod_with_two_equal_best_nodes_is_under_way_to_none(
 ) -> None:
     app.call(PRIORITIZE, make_pod(gpus=2), ["a", "b"])
 
-    assert under_way(app, link) == {}
+    assert assumed(app, link) == {}

@@ -13,7 +13,8 @@ from cluster.ledger.changes import (
     PodSeen,
 )
 from cluster.ledger.ledger import Ledger
-from extender.verbs.call import VerbOptions, pod_request_of_record
+from extender.verbs.lookup import pod_request_of_record
+from extender.verbs.options import VerbOptions
 from extender.wakeup.queue import WakeUps
 from scoring.candidates import PodRequest
 from scoring.gpu.node_gpus import GpuLabelRules

@@ -8,7 +8,9 @@ from cluster.api.protocol import ApiError
 from cluster.ledger.writer import SnapshotCell
 from cluster.watch.backoff import Pace
 from extender.wakeup.waker import Waker, WakerParts
+from scoring.feasibility import Verdict
 from tests.builders import make_node, make_pod
+from tests.fakes.outcomes import make_filter_outcome
 from tests.fakes.refused_pods import RefusedPods
 
 BUSY: Final = make_node(gpus=4, labels={"nvidia.com/mig.config.state": "pending"})
@@ -52,9 +54,12 @@ class Scene:
         pace = Pace(monotonic=lambda: self.pods.now, rng=random.Random(1))  # noqa: S311
         self.waker = Waker(parts, pace)
         for pod in pods:
-            pod_request = self.pods.ask_of(pod)
-            self.waker.note(
-                pod_request, self.pods.snapshot.generation, 1, is_empty=True
+            self.waker.filtered(
+                make_filter_outcome(
+                    [Verdict.TOO_FEW],
+                    pod_request=self.pods.ask_of(pod),
+                    generation=self.pods.snapshot.generation,
+                )
             )
         self.pods.put(make_node(gpus=4))
         if is_synced:

@@ -80,8 +80,7 @@ class Reference:
 
 def count(assumed_pods: AssumedPods, snapshot: Snapshot) -> dict[str, int]:
     return {
-        name: len(requests)
-        for name, requests in assumed_pods.under_way(snapshot).items()
+        name: len(requests) for name, requests in assumed_pods.by_node(snapshot).items()
     }
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
-from extender.verbs.call import look_up
+from extender.verbs.lookup import look_up
 from extender.verbs.preempt import preempt_nodes
 from extender.verbs.verbs import filter_nodes
 from extender.wire.filter import ExtenderArgs

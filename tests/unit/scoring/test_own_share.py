@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cluster.decode.objects import Pod
-from extender.verbs.call import read_pod_request
+from extender.verbs.lookup import read_pod_request
 from service.runtime import build_verb_options
 from tests.builders import Tree, make_node, make_pod, make_snapshot, take_candidates
 from tests.extender_app import make_settings

@@ -7,7 +7,7 @@ import prometheus_client
 import pytest
 
 from cluster.ledger.writer import SnapshotCell
-from scoring.feasibility import Feasibility, Verdict
+from scoring.feasibility import Verdict
 from scoring.snapshot import read_only
 from service.collectors import CacheCollector, WatchMetrics
 from service.http.health import Health
@@ -15,6 +15,7 @@ from service.http.middleware import FACE_OF_PATH, FILTER_PATH, RequestMiddleware
 from service.http.pages import MetricsResource
 from service.metrics import Metrics, outcome_of_status
 from tests.builders import make_node, make_snapshot
+from tests.fakes.outcomes import make_filter_outcome, make_prioritize_outcome
 
 
 def value_of(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -66,12 +67,9 @@ def test_a_filter_call_counts_candidates_and_reasons() -> None:
     ]
 
     metrics.filtered(
-        Feasibility(np.array(verdicts, dtype=np.int64), np.arange(len(verdicts)) < 3),
-        verdicts.count(Verdict.FEASIBLE),
+        make_filter_outcome(verdicts, mismatched=[True, True, True, False])
     )
-    metrics.filtered(
-        Feasibility(np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.bool_)), 2
-    )
+    metrics.filtered(make_filter_outcome([Verdict.FEASIBLE, Verdict.FEASIBLE]))
 
     assert value_of(metrics, "scheduler_candidates_sum", verb="filter", stage="in") == 6
     assert (
@@ -111,7 +109,7 @@ def test_a_filter_call_counts_candidates_and_reasons() -> None:
 def test_a_prioritize_call_counts_candidates() -> None:
     metrics = Metrics()
 
-    metrics.prioritized(7)
+    metrics.prioritized(make_prioritize_outcome(list("abcdefg"), [0] * 7))
 
     assert (
         value_of(
@@ -149,7 +147,7 @@ def test_nodes_that_pass_by_a_device_class_are_counted() -> None:
     metrics = Metrics()
 
     before = value_of(metrics, "scheduler_device_class_passes_total")
-    metrics.passed_by_device_class(3)
+    metrics.filtered(make_filter_outcome([Verdict.FEASIBLE] * 3, claimed_count=3))
 
     assert before == 0
     assert value_of(metrics, "scheduler_device_class_passes_total") == 3

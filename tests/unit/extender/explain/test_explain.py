@@ -9,8 +9,8 @@ from extender.explain.explain import explain
 from extender.explain.model import ExplanationPage, NodeFacts
 from extender.explain.page import Page, build_page
 from extender.explain.pod import MAX_RESOURCES, find_subject, read_subject
-from extender.verbs.call import VerbOptions
 from extender.verbs.fresh_snapshot import Deadline, DeadlineError
+from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import NOTHING_ASSUMED, Assumed
 from extender.wire.filter import WireError
 from scoring.feasibility import Verdict
@@ -32,14 +32,12 @@ def page_of(
     pod: Tree,
     snapshot: Snapshot,
     settings: Mapping[str, Any] | None = None,
-    under_way: Assumed = NOTHING_ASSUMED,
+    assumed: Assumed = NOTHING_ASSUMED,
     page: Page | None = None,
 ) -> ExplanationPage:
     verb_options = options(settings)
     subject = read_subject(pod, verb_options)
-    return build_page(
-        explain(subject, snapshot, verb_options, under_way), page or Page()
-    )
+    return build_page(explain(subject, snapshot, verb_options, assumed), page or Page())
 
 
 def node_of(
@@ -47,11 +45,11 @@ def node_of(
     node: Tree,
     pods: Iterable[Tree] = (),
     settings: Mapping[str, Any] | None = None,
-    under_way: Assumed = NOTHING_ASSUMED,
+    assumed: Assumed = NOTHING_ASSUMED,
 ) -> NodeFacts:
     """Return the facts of the only node."""
     snapshot = make_snapshot(nodes=[node], pods=pods)
-    (facts,) = page_of(pod, snapshot, settings, under_way).nodes
+    (facts,) = page_of(pod, snapshot, settings, assumed).nodes
     return facts
 
 
@@ -313,9 +311,9 @@ def test_nodes_come_best_first_and_refused_ones_by_name() -> None:
 
 
 def test_what_is_under_way_counts_in_the_score_alone() -> None:
-    under_way = {"node-1": [(("nvidia.com/gpu", 6),)]}
+    assumed = {"node-1": [(("nvidia.com/gpu", 6),)]}
 
-    facts = node_of(make_pod(gpus=4), make_node(gpus=8), under_way=under_way)
+    facts = node_of(make_pod(gpus=4), make_node(gpus=8), assumed=assumed)
 
     amounts = facts.amounts["nvidia.com/gpu"]
     assert (amounts.requested, amounts.free, amounts.under_way) == (0, 8, 6)

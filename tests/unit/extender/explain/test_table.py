@@ -21,7 +21,7 @@ def explained(
     pod: Tree,
     snapshot: Snapshot,
     gpu_requirements: GpuRequirements | None = None,
-    under_way: Assumed = NOTHING_ASSUMED,
+    assumed: Assumed = NOTHING_ASSUMED,
 ) -> Explanation:
     subject = read_subject(pod, OPTIONS)
     if gpu_requirements is not None:
@@ -29,7 +29,7 @@ def explained(
             subject,
             pod_request=replace(subject.pod_request, gpu_requirements=gpu_requirements),
         )
-    return explain(subject, snapshot, OPTIONS, under_way)
+    return explain(subject, snapshot, OPTIONS, assumed)
 
 
 def lines(explanation: Explanation) -> list[str]:
@@ -64,9 +64,9 @@ def test_a_node_where_pods_failed_lately_says_so() -> None:
 
 def test_what_is_under_way_is_said_of_its_node() -> None:
     snapshot = make_snapshot(nodes=[make_node(gpus=8)])
-    under_way = {"node-1": [(("nvidia.com/gpu", 3),)]}
+    assumed = {"node-1": [(("nvidia.com/gpu", 3),)]}
 
-    printed = lines(explained(make_pod(gpus=1), snapshot, under_way=under_way))
+    printed = lines(explained(make_pod(gpus=1), snapshot, assumed=assumed))
 
     assert printed[4].endswith("; 3 nvidia.com/gpu under way to it")
 

@@ -24,7 +24,7 @@ class Clock:
 
 
 def test_without_placements_nothing_is_under_way() -> None:
-    assert not AssumedPods().under_way(EMPTY)
+    assert not AssumedPods().by_node(EMPTY)
 
 
 def test_pods_just_placed_are_under_way_to_their_nodes() -> None:
@@ -34,7 +34,7 @@ def test_pods_just_placed_are_under_way_to_their_nodes() -> None:
     assumed_pods.note("u2", "b", ONE)
     assumed_pods.note("u3", "a", TWO)
 
-    assert assumed_pods.under_way(EMPTY) == {"a": (ONE, TWO), "b": (ONE,)}
+    assert assumed_pods.by_node(EMPTY) == {"a": (ONE, TWO), "b": (ONE,)}
 
 
 def test_a_pod_that_is_asked_about_again_is_not_under_way() -> None:
@@ -44,7 +44,7 @@ def test_a_pod_that_is_asked_about_again_is_not_under_way() -> None:
     assumed_pods.forget("u1")
     assumed_pods.forget("never noted")
 
-    assert assumed_pods.under_way(EMPTY) == {}
+    assert assumed_pods.by_node(EMPTY) == {}
 
 
 def test_a_pod_placed_again_is_under_way_to_its_new_node_alone() -> None:
@@ -53,7 +53,7 @@ def test_a_pod_placed_again_is_under_way_to_its_new_node_alone() -> None:
     assumed_pods.note("u1", "a", ONE)
     assumed_pods.note("u1", "b", TWO)
 
-    assert assumed_pods.under_way(EMPTY) == {"b": (TWO,)}
+    assert assumed_pods.by_node(EMPTY) == {"b": (TWO,)}
 
 
 def test_after_two_seconds_a_placement_is_over() -> None:
@@ -64,11 +64,11 @@ def test_after_two_seconds_a_placement_is_over() -> None:
     assumed_pods.note("u2", "a", TWO)
 
     clock.now += 1.0
-    at_two_seconds = assumed_pods.under_way(EMPTY)
+    at_two_seconds = assumed_pods.by_node(EMPTY)
     clock.now += 0.1
-    later = assumed_pods.under_way(EMPTY)
+    later = assumed_pods.by_node(EMPTY)
     clock.now += 1.0
-    much_later = assumed_pods.under_way(EMPTY)
+    much_later = assumed_pods.by_node(EMPTY)
 
     assert at_two_seconds == {"a": (ONE, TWO)}
     assert later == {"a": (TWO,)}
@@ -84,7 +84,7 @@ def test_a_pod_that_is_asked_about_late_counts_from_then() -> None:
 
     clock.now += 1.5
 
-    assert assumed_pods.under_way(EMPTY) == {"a": (ONE,)}
+    assert assumed_pods.by_node(EMPTY) == {"a": (ONE,)}
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ def test_a_pod_that_is_seen_to_be_placed_or_gone_is_no_longer_under_way(
     assumed_pods.note("u1", "a", ONE)
     assumed_pods.note("not seen yet", "a", TWO)
 
-    pending = dict(assumed_pods.under_way(ledger.build()))
+    pending = dict(assumed_pods.by_node(ledger.build()))
     ledger.apply(end)
-    after = assumed_pods.under_way(ledger.build())
+    after = assumed_pods.by_node(ledger.build())
 
     assert pending == {"a": (ONE, TWO)}
     assert after == {"a": (TWO,)}
-    assert assumed_pods.under_way(EMPTY) == {"a": (TWO,)}  # it is forgotten
+    assert assumed_pods.by_node(EMPTY) == {"a": (TWO,)}  # it is forgotten
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_could_not_be_told_or_scored_is_not_noted(
 
     assumed_pods.note(uid, "a", request_)
 
-    assert not assumed_pods.under_way(EMPTY)
+    assert not assumed_pods.by_node(EMPTY)
 
 
 def test_switched_off_nothing_is_noted() -> None:
@@ -150,7 +150,7 @@ def test_switched_off_nothing_is_noted() -> None:
 
     assumed_pods.note("u1", "a", ONE)
 
-    assert not assumed_pods.under_way(EMPTY)
+    assert not assumed_pods.by_node(EMPTY)
 
 
 def test_the_oldest_placements_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_the_oldest_placements_give_way(monkeypatch: pytest.MonkeyPatch) -> None
     for uid, node_name in (("u1", "a"), ("u2", "b"), ("u1", "c"), ("u3", "d")):
         assumed_pods.note(uid, node_name, ONE)
 
-    assert assumed_pods.under_way(EMPTY) == {"c": (ONE,), "d": (ONE,)}
+    assert assumed_pods.by_node(EMPTY) == {"c": (ONE,), "d": (ONE,)}
 
 
 def test_the_asking_pod_does_not_count_against_itself() -> None:
@@ -168,4 +168,4 @@ def test_the_asking_pod_does_not_count_against_itself() -> None:
     assumed_pods.note("u", "a", ONE)
     assumed_pods.note("v", "a", TWO)
 
-    assert assumed_pods.under_way(EMPTY, "u") == {"a": (TWO,)}
+    assert assumed_pods.by_node(EMPTY, "u") == {"a": (TWO,)}

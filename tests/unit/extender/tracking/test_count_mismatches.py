@@ -1,12 +1,12 @@
 from typing import Final
 
-import numpy as np
 import pytest
 
 from extender.tracking.count_mismatches import CountMismatches
-from scoring.feasibility import Feasibility, Verdict
+from scoring.feasibility import Verdict
 from scoring.resources import Request
 from tests.builders import GPU
+from tests.fakes.outcomes import make_filter_outcome, make_request
 
 TWO: Final = ((GPU, 2),)
 EIGHT: Final = ((GPU, 8),)
@@ -29,10 +29,14 @@ class Calls:
         self.now = seconds
         found = list(nodes.values())
         refused = [int(Verdict.NOT_READY) * (state == NOT_READY) for state in found]
-        result = Feasibility(
-            np.array(refused), np.array([state == SHORT for state in found])
+        self._count_mismatches.filtered(
+            make_filter_outcome(
+                refused,
+                mismatched=[state == SHORT for state in found],
+                names=list(nodes),
+                pod_request=make_request(request=request),
+            )
         )
-        self._count_mismatches.note(list(nodes), request, result)
 
 
 @pytest.fixture

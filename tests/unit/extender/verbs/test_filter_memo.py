@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from cluster.ledger.writer import SnapshotCell
-from extender.verbs.call import VerbCall, look_up
-from extender.verbs.filter_answer import encode_filter
-from extender.verbs.memo import MAX_CALLS, FilterCall, FilterMemo
+from extender.verbs.call import FilterOutcome, VerbCall
+from extender.verbs.lookup import look_up
+from extender.verbs.reuse import MAX_CALLS, FilterCall, FilterMemo
 from extender.verbs.verbs import filter_nodes, prioritize_nodes
 from extender.wire import answers
 from extender.wire import filter as wire
+from extender.wire.answers import encode_filter
 from scoring.snapshot import Snapshot, build_node_index
 from service.runtime import build_verb_options
 from tests.builders import make_node, make_pod, make_snapshot
@@ -35,25 +36,22 @@ def body_of(pod: dict[str, Any], *names: str) -> bytes:
     return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
 
 
-def filter_call(body: bytes, snapshot: Snapshot = SNAPSHOT) -> FilterCall:
+def filter_call(body: bytes, snapshot: Snapshot = SNAPSHOT) -> FilterOutcome:
     """Return a filter call that was answered."""
     args = wire.decode_args(body)
     verb_call = look_up(args, snapshot, OPTIONS)
     result = filter_nodes(verb_call, OPTIONS)
-    answer = encode_filter(body, args, verb_call, result, None)
-    assert answer.expected_prioritize_body is not None
-    return FilterCall(
-        answer.expected_prioritize_body, OPTIONS, verb_call, answer.places
-    )
+    answer = encode_filter(body, args, verb_call.names, result.verdicts, None)
+    return FilterOutcome(verb_call, OPTIONS, result, answer, 0)
 
 
-def make_memo(*calls: FilterCall, snapshot: Snapshot = SNAPSHOT) -> FilterMemo:
+def make_memo(*calls: FilterOutcome, snapshot: Snapshot = SNAPSHOT) -> FilterMemo:
     """Return a memo of `calls`, with `snapshot` as the present one."""
     cell = SnapshotCell()
     cell.publish(snapshot)
     memo = FilterMemo(cell)
     for call in calls:
-        memo.keep(call)
+        memo.filtered(call)
     return memo
 
 
@@ -65,8 +63,8 @@ def answer_to(verb_call: VerbCall) -> bytes:
 
 def answer_from(call: FilterCall) -> bytes:
     """Return the bytes of a prioritize answer about what passed the filter call."""
-    priorities = prioritize_nodes(call.verb_call, OPTIONS, call.places)
-    literals = call.verb_call.literals(call.places)
+    priorities = prioritize_nodes(call.verb_call, OPTIONS, call.indexes)
+    literals = call.verb_call.literals(call.indexes)
     return answers.encode_priorities(literals, priorities)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
-from extender.verbs.call import read_pod_request
+from extender.verbs.lookup import read_pod_request
 from extender.verbs.preempt import Preemption, preempt_nodes, without_victims
 from extender.wire.preempt import PreemptArgs, Victims
 from scoring.feasibility import Verdict

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.verbs.reuse import MAX_FEW, MAX_ROWS, MAX_SHAPES, RowResults, rows_of
+from extender.verbs.reuse import MAX_FEW, MAX_REQUESTS, MAX_ROWS, RowResults, rows_of
 from scoring.candidates import Candidates, LabelKeys, PodRequest, take_columns
 from scoring.gpu.node_gpus import NodeGpus
 from tests.builders import GPU, make_node, make_snapshot
@@ -35,7 +35,7 @@ def test_a_candidate_like_an_earlier_one_is_not_computed() -> None:
 
     assert judging.counts == [2]
     assert [array.tolist() for array in again] == [
-        [array.tolist()[place] for place in (1, 0, 1)] for array in first
+        [array.tolist()[index] for index in (1, 0, 1)] for array in first
     ]
     assert [array.dtype for array in again] == [array.dtype for array in first]
 
@@ -99,14 +99,14 @@ def test_results_are_remembered_for_so_many_candidates() -> None:
 def test_results_are_remembered_for_so_many_requests() -> None:
     judging = Judging()
     alike = RowResults(judging)
-    for amount in range(1, MAX_SHAPES + 2):
+    for amount in range(1, MAX_REQUESTS + 2):
         pod_request = replace(ASK, request=((GPU, amount),))
         alike(candidates_with(4, pod_request=pod_request), pod_request)
 
     first = replace(ASK, request=((GPU, 1),))
     alike(candidates_with(4, pod_request=first), first)
 
-    assert len(judging.counts) == MAX_SHAPES + 2
+    assert len(judging.counts) == MAX_REQUESTS + 2
 
 
 def another(name: str, value: Any) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import pytest
 
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
-from extender.verbs.call import VerbOptions, look_up, read_pod_request
+from extender.verbs.lookup import look_up, read_pod_request
+from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import (
     count_claimed,
     filter_nodes,
@@ -292,10 +293,10 @@ def holding(**gpus: int) -> Snapshot:
 def short_places(
     args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions = SHORT
 ) -> list[int] | None:
-    """Return the places of the shortlist, None for all that are feasible."""
+    """Return the indexes of the shortlist, None for all that are feasible."""
     verb_call = look_up(args, snapshot, options)
-    places = shortlisted(verb_call, filter_nodes(verb_call, options), options)
-    return None if places is None else places.tolist()
+    indexes = shortlisted(verb_call, filter_nodes(verb_call, options), options)
+    return None if indexes is None else indexes.tolist()
 
 
 def test_a_shortlist_has_the_best_feasible_nodes() -> None:
@@ -343,13 +344,13 @@ def test_scores_count_pods_under_way_and_verdicts_do_not() -> None:
     verb_call = look_up(
         asking(make_pod(gpus=4), "a", "b", "ghost"), holding(a=0, b=4), options
     )
-    under_way = {"a": [((GPU, 6),)], "ghost": [((GPU, 1),)]}
+    assumed = {"a": [((GPU, 6),)], "ghost": [((GPU, 1),)]}
 
     assert (
         filter_nodes(verb_call, options).verdicts.tolist()[:2] == [Verdict.FEASIBLE] * 2
     )
     assert prioritize_nodes(verb_call, options).tolist() == [0, 10, 0]
-    placed = prioritize_nodes(verb_call, options, under_way=under_way)
+    placed = prioritize_nodes(verb_call, options, assumed=assumed)
     assert placed.tolist() == [10, 0, 0]
 
 

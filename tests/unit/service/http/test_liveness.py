@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cluster.ledger.writer import SnapshotCell
-from extender.verbs.filter_answer import FilterAnswer
+from extender.wire.answers import FilterAnswer
 from service.http.health import Liveness, SelfFilterError, filter_ourselves
 from service.runtime import build_verb_options
 from tests.builders import make_node, make_snapshot
