@@ -32,6 +32,11 @@ UNTOLERATED: Final = "node(s) had untolerated taint(s)"
 
 WRONG_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
 
+# kube-scheduler stops looking for nodes once it has so many (minFeasibleNodesToFind in
+# pkg/scheduler/schedule_one.go of Kubernetes 1.37): a call that names fewer names all
+# that pass its own checks.
+MIN_FEASIBLE_NODES: Final = 100
+
 _REPELLING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 _NODE_NAME_FIELD: Final = "metadata.name"

@@ -9,7 +9,7 @@ from cluster.watch.cluster_watch import ClusterWatch
 from extender.tracking.assumed_pods import AssumedPods
 from extender.verbs.fresh_snapshot import SnapshotWait
 from extender.verbs.options import VerbOptions
-from extender.wakeup.waker import Waker, WakerParts
+from extender.wakeup.waker import Waker
 from service.collectors import WatchMetrics
 from service.metrics import Metrics
 from service.settings.policy import ExtenderSettings
@@ -60,7 +60,7 @@ class ClusterLink:
         self.waker: Waker | None = None
         if settings.wake_up:
             self.waker = Waker(
-                WakerParts(cell, options, api, metrics, settings.wake_up_annotation)
+                cell, options, api, metrics, annotation=settings.wake_up_annotation
             )
 
     def start(self) -> None:

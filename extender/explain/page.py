@@ -24,13 +24,10 @@ from extender.tracking.last_answers import LastAnswer
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
 from extender.verbs.verbs import with_assumed
 from scoring.candidates import Candidates, take_columns
+from scoring.eligibility import MIN_FEASIBLE_NODES
 from scoring.feasibility import REASONS, Verdict
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.snapshot import Float64Array, IndexArray
-
-# Below that many, kube-scheduler looks at all nodes: minFeasibleNodesToFind in
-# pkg/scheduler/schedule_one.go of Kubernetes 1.37.
-SAMPLED_FROM: Final = 100
 
 # Of the terms, which are hundredths of a node's score.
 DECIMALS: Final = 4
@@ -173,7 +170,7 @@ def _notes(explanation: Explanation) -> list[str]:
             "No node passes kube-scheduler's own checks, so it does not ask"
             " gpu-extender."
         )
-    elif offered >= SAMPLED_FROM:
+    elif offered >= MIN_FEASIBLE_NODES:
         notes.append(
             f"kube-scheduler offers a sample of these {offered} nodes, unless"
             " percentageOfNodesToScore is 100."

@@ -1,7 +1,7 @@
-"""`FeasibleNodes` of pods of one kind, by our checks and the scheduler's.
+"""`FeasibleNodes` of pods of one class, by our checks and the scheduler's.
 
-Pods of one kind ask for the same and may go to the same nodes, so they are judged
-together, and anew only for nodes that have changed.
+Pods of one class ask for the same and may go to the same nodes, so they are judged
+together, and again only for nodes that have changed.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,17 +25,16 @@ MAX_KEPT: Final = 1024
 
 UNDECIDED: Final = -1
 
-# What is spent at a time on where pods of one kind may go, as `node_cost` measures it:
+# What is spent at a time on where pods of one class may go, as `node_cost` measures it:
 # about 5 ms. Node affinity of thousands of terms would take the GIL for seconds.
 MAX_COST: Final = 250_000
 
 
-class Taking(NamedTuple):
-    """Which nodes would take pods of a kind.
+class FoundNodes(NamedTuple):
+    """Columns of the nodes that would take pods of a class.
 
     Attributes
     ----------
-    columns : index array
     is_partial : bool
         Whether there are nodes that were not looked at yet; the next call goes on.
     """
@@ -44,12 +43,12 @@ class Taking(NamedTuple):
     is_partial: bool = False
 
 
-NOWHERE: Final = Taking(np.zeros(0, dtype=np.intp))
+NO_NODES: Final = FoundNodes(np.zeros(0, dtype=np.intp))
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """What pods that are judged together have in common.
+class PodClass:
+    """Request and constraints of pods that are judged together.
 
     Attributes
     ----------
@@ -68,7 +67,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Eligibility:
-    """Which nodes pods of a kind may go to: int8 (N,), `UNDECIDED` where unknown."""
+    """Nodes that pods of a class may go to: int8 (N,), `UNDECIDED` where unknown."""
 
     generation: int
     nodes: NodeIndex
@@ -81,20 +80,16 @@ class FeasibleNodes:
     Too low a count refuses a node here whatever ``counts`` says: a pod that our count
     leaves no room for has nothing to be woken for. So do cordon, taints, selectors and
     affinity, on which kube-scheduler itself would refuse it.
-
-    Parameters
-    ----------
-    options : VerbOptions
     """
 
     def __init__(self, options: VerbOptions) -> None:
         self._options = options
         self._keys = options.label_keys
-        self._standings = SharedResults(_would_take, options.label_keys, MAX_KEPT)
+        self._shared_results = SharedResults(_pass_all, options.label_keys, MAX_KEPT)
         self._eligibility: dict[bytes, _Eligibility] = {}
 
     def adopt(self, options: VerbOptions) -> bool:
-        """Go by `options` if they find the same nodes; say whether they do.
+        """Go by `options` if they find the same nodes; return whether they do.
 
         Most settings are about answers and scores. What those of GPU types change is
         in the nodes and pods of the snapshot.
@@ -110,8 +105,8 @@ class FeasibleNodes:
         self._options = options  # the old ones hold arrays that nobody needs
         return True
 
-    def kind_of(self, record: PodRecord, nominated_node: str) -> Kind:
-        """Return the kind of a pending pod."""
+    def class_of(self, record: PodRecord, nominated_node: str) -> PodClass:
+        """Return the class of a pending pod."""
         pod_request = replace(
             pod_request_of_record(record, self._options),
             uid="",
@@ -119,80 +114,79 @@ class FeasibleNodes:
             nominated_node=nominated_node,
         )
         constraints = record.constraints
-        return Kind(
+        return PodClass(
             pod_request, msgspec.msgpack.encode(constraints), node_cost(constraints)
         )
 
     def of(
         self,
         snapshot: Snapshot,
-        kind: Kind,
+        pod_class: PodClass,
         constraints: PodConstraints,
         since: int,
-    ) -> Taking:
-        """Return the nodes that would take pods of a kind.
+    ) -> FoundNodes:
+        """Return the nodes that would take pods of a class.
 
         Parameters
         ----------
-        snapshot : Snapshot
-        kind : Kind
-        constraints : PodConstraints
         since : int
             Only nodes that changed after this generation are looked at.
         """
         if not snapshot.nodes.names or _asks_what_nobody_has(
-            kind.pod_request, snapshot
+            pod_class.pod_request, snapshot
         ):
-            return NOWHERE
+            return NO_NODES
         every = np.arange(len(snapshot.nodes.names), dtype=np.intp)
-        (taking,) = self._standings.take(snapshot, every, kind.pod_request)
-        nominated = snapshot.nodes.column_of.get(kind.pod_request.nominated_node)
+        (takes,) = self._shared_results.take(snapshot, every, pod_class.pod_request)
+        nominated = snapshot.nodes.column_of.get(pod_class.pod_request.nominated_node)
         if nominated is not None:  # it is exempt from the count, for this pod alone
             column = np.array([nominated], dtype=np.intp)
-            candidates = take_columns(snapshot, column, kind.pod_request, self._keys)
-            (taking[column],) = _would_take(candidates, kind.pod_request)
+            candidates = take_columns(
+                snapshot, column, pod_class.pod_request, self._keys
+            )
+            (takes[column],) = _pass_all(candidates, pod_class.pod_request)
         if since >= 0 and snapshot.changed_at is not None:
-            taking &= snapshot.changed_at > since
-        if not taking.any():
-            return NOWHERE
-        return self._eligible(snapshot, kind, constraints, taking)
+            takes &= snapshot.changed_at > since
+        if not takes.any():
+            return NO_NODES
+        return self._eligible(snapshot, pod_class, constraints, takes)
 
     def _eligible(
         self,
         snapshot: Snapshot,
-        kind: Kind,
+        pod_class: PodClass,
         constraints: PodConstraints,
         among: BoolArray,
-    ) -> Taking:
-        """Return to which nodes `among`, bool of shape (N,), pods of a kind may go.
+    ) -> FoundNodes:
+        """Return the nodes `among`, bool of shape (N,), that pods of a class may go to.
 
         PERF: kept for nodes that have not changed; affinity is read node by node, and
         only of so many nodes at a time as `MAX_COST` pays for.
         """
-        kept = self._eligibility.pop(kind.constraints_key, None)
+        kept = self._eligibility.pop(pod_class.constraints_key, None)
         if kept is None or kept.nodes is not snapshot.nodes:
             known = np.full(len(among), UNDECIDED, dtype=np.int8)
         else:
             known = kept.known
             known[snapshot.changed_since(kept.generation)] = UNDECIDED
         undecided = np.flatnonzero(among & (known == UNDECIDED))
-        affordable = max(1, MAX_COST // max(1, kind.node_cost))
+        affordable = max(1, MAX_COST // max(1, pod_class.node_cost))
         if len(undecided):
             looked_at = np.zeros(len(among), dtype=np.bool_)
             looked_at[undecided[:affordable]] = True
             found = eligible_columns(snapshot, constraints, looked_at)
             known[looked_at] = found[looked_at]
-        self._eligibility[kind.constraints_key] = _Eligibility(
+        self._eligibility[pod_class.constraints_key] = _Eligibility(
             snapshot.generation, snapshot.nodes, known
         )
         if len(self._eligibility) > MAX_KEPT:
             del self._eligibility[next(iter(self._eligibility))]
         columns = np.flatnonzero(among & (known == 1))
-        return Taking(columns, is_partial=len(undecided) > affordable)
+        return FoundNodes(columns, is_partial=len(undecided) > affordable)
 
 
 def _asks_what_nobody_has(pod_request: PodRequest, snapshot: Snapshot) -> bool:
-    """Say whether no node can have one of the resources: then it has no row.
+    """Whether no node can have one of the resources: then it has no row.
 
     PERF: a pod may ask tens of thousands of them, and a table has a row for each: over
     5,000 nodes that is gigabytes.
@@ -200,6 +194,6 @@ def _asks_what_nobody_has(pod_request: PodRequest, snapshot: Snapshot) -> bool:
     return any(snapshot.row_of(resource) is None for resource, _ in pod_request.request)
 
 
-def _would_take(candidates: Candidates, pod_request: PodRequest) -> Arrays:
-    """Return which candidates pass every check, counts among them, shape (C,)."""
+def _pass_all(candidates: Candidates, pod_request: PodRequest) -> Arrays:
+    """Return True for candidates that pass all checks, counts, too; shape (C,)."""
     return (judge(candidates, pod_request, is_enforcing=True).feasible,)

@@ -1,21 +1,17 @@
-"""Unschedulable pods, and groups of them that are judged together."""
+"""Unschedulable pods, and groups of one class that are judged together."""
 
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
 from cluster.decode.objects import PodRecord
-from extender.wakeup.feasible_nodes import FeasibleNodes, Kind
+from extender.wakeup.feasible_nodes import FeasibleNodes, PodClass
+from scoring.eligibility import MIN_FEASIBLE_NODES
 from scoring.snapshot import IndexArray, Snapshot
 
 # kube-scheduler tries a refused pod by itself when an event reaches it, mostly at about
 # the time at which our watch sees the same. So long it is given to do so.
 SETTLE_SECONDS: Final = 0.1
-
-# kube-scheduler stops looking for nodes once it has so many (minFeasibleNodesToFind in
-# pkg/scheduler/schedule_one.go of Kubernetes 1.37): a call that names fewer names all
-# that pass its own checks.
-MIN_SAMPLE: Final = 100
 
 # Samples start where the last one ended. So often they may go round all nodes before a
 # pod that fits one of them, and is refused, is given pauses.
@@ -35,17 +31,14 @@ class UnschedulablePod:
 
     Attributes
     ----------
-    uid : str
     generation : int
         Of the snapshot that the refusal was computed from; 0 where it is not known.
     offered : int
         How many nodes the refused call named.
-    nominated_node : str
     noted_at : float
         When it was refused, in seconds of the monotonic clock, like all other times.
     record : PodRecord or None
         None until the watch has shown the pod.
-    kind : Kind or None
     due_at : float or None
         When it is to be woken; None while there is no reason to.
     is_woken : bool
@@ -53,7 +46,7 @@ class UnschedulablePod:
     woken_at : float
         When it was woken last.
     has_come_back : bool
-        Whether the refusal followed a wake-up and is not weighed yet.
+        Whether the refusal followed a wake-up and has not led to a decision yet.
     fruitless_tries : int
         Wake-ups that ended in a refusal although a node fitted: kube-scheduler did not
         offer it.
@@ -65,7 +58,7 @@ class UnschedulablePod:
     nominated_node: str = ""
     noted_at: float = 0.0
     record: PodRecord | None = None
-    kind: Kind | None = None
+    pod_class: PodClass | None = None
     due_at: float | None = None
     is_woken: bool = False
     woken_at: float = float("-inf")
@@ -84,7 +77,7 @@ class UnschedulablePod:
         self.nominated_node = nominated_node
         self.noted_at = now
 
-    def weigh(
+    def schedule_wakeup(
         self, changes: tuple[int, int] | None, node_count: int, now: float
     ) -> None:
         """Decide whether the pod is to be woken, and when.
@@ -96,7 +89,6 @@ class UnschedulablePod:
             the last one changed; None without such a node.
         node_count : int
             How many nodes there are.
-        now : float
 
         Notes
         -----
@@ -128,8 +120,8 @@ class UnschedulablePod:
             self.due_at = max(now + SETTLE_SECONDS, self.woken_at + pause)
 
     def _is_sampled(self, node_count: int) -> bool:
-        """Say whether kube-scheduler may have left out nodes that pass its checks."""
-        return MIN_SAMPLE <= self.offered < node_count
+        """Whether kube-scheduler may have left out nodes that pass its checks."""
+        return MIN_FEASIBLE_NODES <= self.offered < node_count
 
     def _free_tries(self, node_count: int) -> int:
         """Return how many tries go without a pause."""
@@ -138,8 +130,8 @@ class UnschedulablePod:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
-    """Refused pods of one kind; owned by one thread.
+class PodGroup:
+    """Unschedulable pods of one class; owned by one thread.
 
     Attributes
     ----------
@@ -151,7 +143,7 @@ class Group:
         Whether some nodes of that were not looked at yet.
     complete : int
         Generation of the last snapshot of which all nodes were; -1 before that.
-    has_takers : bool
+    has_feasible : bool
         Whether some node would take them.
     has_news : bool
         Whether a pod came, or was refused again, since it was judged.
@@ -162,41 +154,41 @@ class Group:
     generation: int = -1
     is_partial: bool = False
     complete: int = -1
-    has_takers: bool = False
+    has_feasible: bool = False
     has_news: bool = True
 
     def is_judged(self, snapshot: Snapshot) -> bool:
-        """Say whether what is known of it is about this snapshot."""
+        """Whether it was judged on `snapshot`, with all its pods."""
         return not self.has_news and self.generation == snapshot.generation
 
     def is_due(self, snapshot: Snapshot) -> bool:
-        """Say whether it is to be judged, or judged further."""
+        """Whether it is to be judged, or judged further."""
         return self.is_partial or not self.is_judged(snapshot)
 
     def judge(
         self,
         feasible_nodes: FeasibleNodes,
-        kind: Kind,
+        pod_class: PodClass,
         snapshot: Snapshot,
         all_changed_at: int,
         now: float,
     ) -> None:
-        """Weigh the pods on a snapshot."""
-        # Where nothing took them, only what has changed since can take them now.
-        since = -1 if self.has_takers else self.complete
-        taking = feasible_nodes.of(snapshot, kind, self.record.constraints, since)
+        """Find nodes for the pods in a snapshot, and schedule their wake-ups."""
+        # Where no node would take them, only what has changed since can take them now.
+        since = -1 if self.has_feasible else self.complete
+        found = feasible_nodes.of(snapshot, pod_class, self.record.constraints, since)
         self.generation = snapshot.generation
-        self.is_partial = taking.is_partial
-        self.has_takers = bool(len(taking.columns))
+        self.is_partial = found.is_partial
+        self.has_feasible = bool(len(found.columns))
         self.has_news = False
-        if not taking.is_partial:
+        if not found.is_partial:
             self.complete = snapshot.generation
-        elif not self.has_takers:
+        elif not self.has_feasible:
             return  # nothing is known of its pods yet
-        changes = _changes(snapshot, taking.columns, all_changed_at)
+        changes = _changes(snapshot, found.columns, all_changed_at)
         for pod in self.pods.values():
             if not pod.is_woken:
-                pod.weigh(changes, len(snapshot.nodes.names), now)
+                pod.schedule_wakeup(changes, len(snapshot.nodes.names), now)
 
 
 def _changes(

@@ -1,4 +1,4 @@
-"""`WakeUps`: which refused pods are to be woken, and when.
+"""`WakeUps`: unschedulable pods, and when each of them is to be woken.
 
 A pod that we refuse waits in kube-scheduler until an event. The event may come before
 our watch shows us what it is about, and kube-scheduler may not offer the one node that
@@ -11,15 +11,15 @@ from typing import Final, NamedTuple
 
 from cluster.decode.objects import PodRecord
 from extender.verbs.options import VerbOptions
-from extender.wakeup.feasible_nodes import FeasibleNodes, Kind
-from extender.wakeup.pods import Group, UnschedulablePod
+from extender.wakeup.feasible_nodes import FeasibleNodes, PodClass
+from extender.wakeup.pods import PodGroup, UnschedulablePod
 from scoring.candidates import PodRequest
 from scoring.snapshot import Snapshot
 
 # At most ten a second over all pods.
 INTERVAL_SECONDS: Final = 0.1
 
-# Kinds that are judged at a time, so that nobody waits for the GIL.
+# Classes that are judged at a time, so that nobody waits for the GIL.
 MAX_JUDGED: Final = 16
 
 # A refused pod that the watch does not show by then was deleted before.
@@ -29,7 +29,7 @@ MAX_REFUSED: Final = 50_000
 
 
 class Refusal(NamedTuple):
-    """An empty answer: from which snapshot, how many nodes were offered."""
+    """An empty answer: generation of its snapshot, number of nodes offered."""
 
     generation: int
     offered: int
@@ -45,15 +45,15 @@ class Wake(NamedTuple):
 
 
 class WakeUps:
-    """The refused pods; `note` may be called by any thread, all else by one."""
+    """The unschedulable pods; `note` may be called by any thread, all else by one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # pod UID -> its newest answer that is not taken in yet, None if not empty
         self._noted: dict[str, Refusal | None] = {}
         self._pods: dict[str, UnschedulablePod] = {}
-        # the kind that was judged last stands last
-        self._groups: dict[Kind, Group] = {}
+        # the class that was judged last stands last
+        self._groups: dict[PodClass, PodGroup] = {}
         self._feasible_nodes: FeasibleNodes | None = None
         self._generation = -1
         self._device_class_resources: frozenset[str] = frozenset()
@@ -113,7 +113,6 @@ class WakeUps:
         ----------
         snapshot : Snapshot
             The newest one.
-        options : VerbOptions
         now : float
             Seconds of the monotonic clock.
         """
@@ -151,12 +150,12 @@ class WakeUps:
         self._groups.clear()
         self._generation = -1
         for pod in self._pods.values():
-            pod.record = pod.kind = None
+            pod.record = pod.pod_class = None
             pod.generation = 0
         return feasible_nodes
 
     def _take_notes(self, now: float) -> bool:
-        """Take in what was noted; say whether there was anything."""
+        """Take in what was noted; return whether there was anything."""
         if not self._noted:
             return False
         with self._lock:
@@ -169,7 +168,7 @@ class WakeUps:
             if pod.nominated_node != refusal.nominated_node:
                 self._leave_group(pod)
             pod.refuse(*refusal, now)
-            group = None if pod.kind is None else self._groups.get(pod.kind)
+            group = None if pod.pod_class is None else self._groups.get(pod.pod_class)
             if group is not None:
                 group.has_news = True
         return True
@@ -197,33 +196,33 @@ class WakeUps:
     def _join_group(
         self, pod: UnschedulablePod, record: PodRecord, feasible_nodes: FeasibleNodes
     ) -> None:
-        kind = feasible_nodes.kind_of(record, pod.nominated_node)
+        pod_class = feasible_nodes.class_of(record, pod.nominated_node)
         pod.record = record
-        if kind == pod.kind:
+        if pod_class == pod.pod_class:
             return
         if (
-            pod.kind is not None
-            and kind.pod_request.gpu_requirements
-            != pod.kind.pod_request.gpu_requirements
+            pod.pod_class is not None
+            and pod_class.pod_request.gpu_requirements
+            != pod.pod_class.pod_request.gpu_requirements
         ):
             # By another annotation, of which kube-scheduler knows, or since other
             # models are known: then every node counts as changed since the refusal.
             pod.generation = 0
         self._leave_group(pod)
-        pod.record, pod.kind = record, kind
-        group = self._groups.get(kind)
+        pod.record, pod.pod_class = record, pod_class
+        group = self._groups.get(pod_class)
         if group is None:
-            group = self._groups[kind] = Group(record)
+            group = self._groups[pod_class] = PodGroup(record)
         group.pods[pod.uid] = pod
         group.has_news = True
 
     def _leave_group(self, pod: UnschedulablePod) -> None:
-        group = None if pod.kind is None else self._groups.get(pod.kind)
-        if group is not None and pod.kind is not None:
+        group = None if pod.pod_class is None else self._groups.get(pod.pod_class)
+        if group is not None and pod.pod_class is not None:
             group.pods.pop(pod.uid, None)
             if not group.pods:
-                del self._groups[pod.kind]
-        pod.record = pod.kind = None
+                del self._groups[pod.pod_class]
+        pod.record = pod.pod_class = None
 
     def _drop(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
@@ -233,12 +232,12 @@ class WakeUps:
     def _judge_some(
         self, feasible_nodes: FeasibleNodes, snapshot: Snapshot, now: float
     ) -> None:
-        """Judge the kinds whose turn it is, as far as they are not up to date."""
+        """Judge the classes whose turn it is, as far as they are not up to date."""
         groups = self._groups
-        due = (kind for kind, group in groups.items() if group.is_due(snapshot))
-        for kind in list(islice(due, MAX_JUDGED)):
-            group = groups[kind] = groups.pop(kind)
-            group.judge(feasible_nodes, kind, snapshot, self._all_changed_at, now)
+        due = (key for key, group in groups.items() if group.is_due(snapshot))
+        for pod_class in list(islice(due, MAX_JUDGED)):
+            group = groups[pod_class] = groups.pop(pod_class)
+            group.judge(feasible_nodes, pod_class, snapshot, self._all_changed_at, now)
 
     def _first_due(self, snapshot: Snapshot, now: float) -> UnschedulablePod | None:
         """Return the pod to wake first, of those that are due.
@@ -248,7 +247,7 @@ class WakeUps:
         due = [
             pod
             for group in self._groups.values()
-            if group.has_takers and group.is_judged(snapshot)
+            if group.has_feasible and group.is_judged(snapshot)
             for pod in group.pods.values()
             if pod.due_at is not None and pod.due_at <= now
         ]

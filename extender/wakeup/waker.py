@@ -1,4 +1,4 @@
-"""`Waker`: the thread that wakes refused pods with a patch of their status.
+"""`Waker`: the thread that wakes unschedulable pods with a patch of their status.
 
 Any change of a pending pod has kube-scheduler try it again. An annotation is the
 smallest one, and with the ``status`` subresource the right to change one is not the
@@ -8,7 +8,6 @@ right to change what a pod is.
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -27,7 +26,7 @@ logger = logging.getLogger(__name__)
 # How often to look while a refused pod waits; a quarter of the time between two wakes.
 TICK_SECONDS: Final = 0.025
 
-# With thousands of refused pods of many kinds a look takes milliseconds, in which no
+# With thousands of refused pods of many classes a look takes milliseconds, in which no
 # request has the GIL. So much longer is waited before the next one.
 REST_FACTOR: Final = 15.0
 
@@ -41,7 +40,7 @@ STOP_SECONDS: Final = 2.0
 
 WOKEN: Final = "woken"
 
-GONE: Final = "gone"
+POD_GONE: Final = "gone"
 
 CONFLICT: Final = "conflict"
 
@@ -49,11 +48,11 @@ FORBIDDEN: Final = "forbidden"
 
 FAILED: Final = "failed"
 
-OUTCOMES: Final = (WOKEN, GONE, CONFLICT, FORBIDDEN, FAILED)
+OUTCOMES: Final = (WOKEN, POD_GONE, CONFLICT, FORBIDDEN, FAILED)
 
 # HTTP status -> what became of the patch; whatever stands here is not sent again.
 _SETTLED: Final[Mapping[int, str]] = {
-    HTTPStatus.NOT_FOUND: GONE,
+    HTTPStatus.NOT_FOUND: POD_GONE,
     HTTPStatus.CONFLICT: CONFLICT,
     HTTPStatus.UNPROCESSABLE_ENTITY: CONFLICT,  # another pod of the same name
 }
@@ -67,40 +66,34 @@ class WakeObserver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class WakerParts:
-    """What the thread works with.
-
-    Attributes
-    ----------
-    cell : SnapshotCell
-    options : callable
-        Returns what the settings say of the verbs at this moment.
-    api : ApiWriter
-    observer : WakeObserver
-    annotation : str
-        Its name.
-    """
-
-    cell: SnapshotCell
-    options: Callable[[], VerbOptions]
-    api: ApiWriter
-    observer: WakeObserver
-    annotation: str
-
-
 class Waker:
-    """Wakes refused pods; `filtered`, `start` and `stop` may be called by any thread.
+    """Wakes unschedulable pods; any thread may call `filtered`, `start` and `stop`.
 
     Parameters
     ----------
-    parts : WakerParts
+    options : callable
+        Returns what the settings say of the verbs at this moment.
+    annotation : str
+        Its name.
     pace : Pace
         Its clock, and its chance.
     """
 
-    def __init__(self, parts: WakerParts, pace: Pace | None = None) -> None:
-        self._parts = parts
+    def __init__(  # noqa: PLR0913 - each is one thing that it works with
+        self,
+        cell: SnapshotCell,
+        options: Callable[[], VerbOptions],
+        api: ApiWriter,
+        observer: WakeObserver,
+        *,
+        annotation: str,
+        pace: Pace | None = None,
+    ) -> None:
+        self._cell = cell
+        self._options = options
+        self._api = api
+        self._observer = observer
+        self._annotation = annotation
         pace = pace or Pace()
         self._monotonic = pace.monotonic
         self._backoff = Backoff(pace)
@@ -133,14 +126,9 @@ class Waker:
         self._roused.set()
         self._thread.join(STOP_SECONDS)
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread.is_alive()
-
     def _run(self) -> None:
         """Follow the snapshots while a refused pod waits."""
-        cell, wake_ups = self._parts.cell, self._wake_ups
+        cell, wake_ups = self._cell, self._wake_ups
         while not cell.wait_newer(0, SYNC_SECONDS):
             if self._stopping.is_set():
                 return
@@ -164,8 +152,8 @@ class Waker:
         now = self._monotonic()
         if now < self._quiet_until:
             return 0.0
-        snapshot = self._parts.cell.current()
-        wake = self._wake_ups.next(snapshot, self._parts.options(), now)
+        snapshot = self._cell.current()
+        wake = self._wake_ups.next(snapshot, self._options(), now)
         look_seconds = self._monotonic() - now
         if wake is not None:
             self._wake(wake, snapshot.generation)
@@ -175,16 +163,16 @@ class Waker:
         path = f"/api/v1/namespaces/{wake.namespace}/pods/{wake.name}/status"
         # The time makes each patch a change: an equal one would wake nobody.
         value = f"{generation} {datetime.now(UTC).isoformat()}"
-        metadata = {"uid": wake.uid, "annotations": {self._parts.annotation: value}}
+        metadata = {"uid": wake.uid, "annotations": {self._annotation: value}}
         outcome = WOKEN
         try:
-            self._parts.api.patch(path, msgspec.json.encode({"metadata": metadata}))
+            self._api.patch(path, msgspec.json.encode({"metadata": metadata}))
             self._is_forbidden = False
         except ApiError as error:
             outcome = self._after(error, wake)
         else:
             self._wake_ups.woken(wake.uid, self._monotonic())
-        self._parts.observer.woke(outcome)
+        self._observer.woke(outcome)
         fields = {"pod_uid": wake.uid, "outcome": outcome, "generation": generation}
         logger.debug("pod woken", extra={"fields": fields})
 

@@ -13,7 +13,7 @@ def test_a_waker_that_is_stopped_before_the_first_snapshot_ends() -> None:
     scene.waker.start()
     scene.waker.stop()
 
-    assert not scene.waker.is_alive
+    assert not scene.waker._thread.is_alive()
 
 
 def test_a_fault_of_our_own_does_not_end_the_thread(
@@ -31,7 +31,7 @@ def test_a_fault_of_our_own_does_not_end_the_thread(
 
     scene.waker.start()
     is_told.wait(5)
-    is_alive = scene.waker.is_alive
+    is_alive = scene.waker._thread.is_alive()
     scene.waker.stop()
 
     assert is_alive

@@ -7,7 +7,7 @@ from typing import Any, Final
 from cluster.api.protocol import ApiError
 from cluster.ledger.writer import SnapshotCell
 from cluster.watch.backoff import Pace
-from extender.wakeup.waker import Waker, WakerParts
+from extender.wakeup.waker import Waker
 from scoring.feasibility import Verdict
 from tests.builders import make_node, make_pod
 from tests.fakes.outcomes import make_filter_outcome
@@ -44,15 +44,15 @@ class Scene:
         pods = [make_pod(name=name, gpus=1) for name in ("a", "b")]
         self.pods = RefusedPods(BUSY, *pods)
         cell = SnapshotCell()
-        parts = WakerParts(
+        pace = Pace(monotonic=lambda: self.pods.now, rng=random.Random(1))  # noqa: S311
+        self.waker = Waker(
             cell,
             lambda: self.pods.options,
             self.api,
             self.outcomes,
-            "example.com/woken",
+            annotation="example.com/woken",
+            pace=pace,
         )
-        pace = Pace(monotonic=lambda: self.pods.now, rng=random.Random(1))  # noqa: S311
-        self.waker = Waker(parts, pace)
         for pod in pods:
             self.waker.filtered(
                 make_filter_outcome(
