@@ -1,21 +1,23 @@
 """Numbers behind a verdict, a function for each, in words."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 import numpy as np
 
 from cluster.decode.objects import NodeRecord
-from cluster.decode.records import FaultSignals
-from scoring.candidates import Candidates, LabelKeys, PodRequest
+from extender.explain.explain import Explanation
+from extender.verbs.options import VerbOptions
+from extender.verbs.verbs import with_assumed
+from scoring.candidates import Candidates, PodRequest, take_columns
 from scoring.feasibility import Verdict, short_of
 from scoring.gpu.node_gpus import NO_GPUS, Bounds, NodeGpus
 from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import NodeFacts
 from scoring.quantity import MAX_QUANTITY, show_amount, show_bytes, show_free
-from scoring.resources import Request, ResourceScope, is_whole_gpu
-from scoring.snapshot import BoolArray, Snapshot
+from scoring.resources import Request, is_whole_gpu
+from scoring.snapshot import BoolArray, Float64Array, IndexArray, Snapshot
 
 
 def show_gpu_requirements(gpu_requirements: GpuRequirements, request: Request) -> str:
@@ -75,24 +77,45 @@ def show_size(size: Bounds) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """One pod on C candidates, with all that their verdicts were computed from.
+    """One pod on C candidates, with all that verdicts and scores are computed from.
 
     Attributes
     ----------
+    candidates : Candidates
+        As the verdicts see them.
+    crowded : Candidates
+        The same with the requests of assumed pods, as the scores see them.
+    terms : mapping
+        score term -> float64 array, shape (C,)
     short : bool array, shape (Q, C)
         True where our count of a free amount is too low.
     """
 
     snapshot: Snapshot
-    candidates: Candidates
     pod_request: PodRequest
-    scope: ResourceScope
-    signals: FaultSignals
-    keys: LabelKeys
-    short: BoolArray = field(init=False)
+    options: VerbOptions
+    candidates: Candidates
+    crowded: Candidates
+    terms: Mapping[str, Float64Array]
+    short: BoolArray
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "short", short_of(self.candidates, self.pod_request))
+    @classmethod
+    def of(cls, explanation: Explanation, indexes: IndexArray) -> Self:
+        """Take the candidates at `indexes` of an explanation."""
+        verb_call, options = explanation.verb_call, explanation.options
+        pod_request, snapshot = verb_call.pod_request, verb_call.snapshot
+        candidates = crowded = take_columns(
+            snapshot, verb_call.columns[indexes], pod_request, options.label_keys
+        )
+        if explanation.assumed:
+            crowded = with_assumed(
+                candidates, pod_request, snapshot, explanation.assumed
+            )
+        terms: Mapping[str, Float64Array] = {}
+        if pod_request.request and len(indexes):
+            terms = options.score_terms(crowded, pod_request)
+        short = short_of(candidates, pod_request)
+        return cls(snapshot, pod_request, options, candidates, crowded, terms, short)
 
     def facts(self, index: int) -> NodeFacts:
         """Return what is known of the candidate at `index`, which must be known."""
@@ -127,11 +150,6 @@ class Judged:
             for row, (resource, asked) in enumerate(self.pod_request.request)
             if rows[row]
         )
-
-
-def detail_of(judged: Judged, index: int, verdict: Verdict) -> str:
-    """Return the numbers behind the verdict on the candidate at `index`."""
-    return DETAILS[verdict](judged, index)
 
 
 def _about_feasible(judged: Judged, index: int) -> str:
@@ -173,7 +191,8 @@ def _about_missing(judged: Judged, index: int) -> str:
     offered = [
         f"{show_amount(name, int(snapshot.allocatable[row, column]))} {name}"
         for row, name in enumerate(snapshot.resources)
-        if snapshot.offered[row, column] and judged.scope.is_managed(name)
+        if snapshot.offered[row, column]
+        and judged.options.builder.scope.is_managed(name)
     ]
     has = ", ".join(offered) or "nothing that is managed"
     return f"asks {', '.join(lacking)}: the node offers {has}"
@@ -192,7 +211,7 @@ def _about_readiness(judged: Judged, index: int) -> str:
 
 def _signals(judged: Judged, index: int) -> Iterator[str]:
     """Yield each fault signal that the node raises."""
-    facts, signals = judged.facts(index), judged.signals
+    facts, signals = judged.facts(index), judged.options.builder.signals
     if not judged.candidates.faulted[index]:
         return
     found = False
@@ -239,7 +258,10 @@ def _about_free(judged: Judged, index: int) -> str:
 def _about_gpus(judged: Judged, index: int) -> str:
     """Return what is wanted of the GPUs, and what the node says of its own."""
     said, facts = [], judged.facts(index)
-    key, gpu_requirements = judged.keys.accelerator, judged.pod_request.gpu_requirements
+    key, gpu_requirements = (
+        judged.options.label_keys.accelerator,
+        judged.pod_request.gpu_requirements,
+    )
     if judged.pod_request.accelerator not in (None, facts.labels.get(key)):
         has = f"has {facts.labels[key]}" if key in facts.labels else "has no such label"
         said.append(f"{key}={judged.pod_request.accelerator} wanted, {has}")

@@ -32,13 +32,10 @@ NOT_SENT = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """What the verbs would answer about one pod, over C nodes of one snapshot.
+    """Answers of the verbs about one pod, over C nodes of one snapshot.
 
     Attributes
     ----------
-    subject : Subject
-    options : VerbOptions
-    assumed : Assumed
     verb_call : VerbCall
         About all C nodes.
     checks : SchedulerChecks or None
@@ -55,7 +52,6 @@ class Explanation:
         What prioritize sends of them; `NOT_SENT` for the others.
     totals : array, shape (C,), or None
         Before normalisation; None where the pod asks for nothing that is managed.
-    tiers : int64 array, shape (C,), or None
     is_shortlisted : bool
         Whether the filter's answer leaves feasible nodes out.
     """
@@ -119,11 +115,6 @@ def explain(  # noqa: PLR0913 - the last one is named
 
     Parameters
     ----------
-    subject : Subject
-    snapshot : Snapshot
-    options : VerbOptions
-    assumed : Assumed
-        Pods that are on their way to a node.
     names : sequence of str, optional
         The nodes that kube-scheduler offers. Without them it is every node that passes
         the checks which we know of kube-scheduler.
@@ -168,7 +159,7 @@ def _look_up(
     names: Sequence[str] | None,
     deadline: Deadline,
 ) -> tuple[VerbCall, SchedulerChecks | None, BoolArray]:
-    """Return the question about all nodes, and which of them are offered."""
+    """Return the call about all nodes, and True for those that are offered."""
     pod_request = subject.pod_request
     if names is not None:
         columns = find_columns(snapshot, names)
@@ -197,6 +188,6 @@ def _look_up(
 
 
 def _part(verb_call: VerbCall, indexes: IndexArray) -> VerbCall:
-    """Return the question about some of its nodes."""
+    """Return the call about some of its nodes."""
     names = [verb_call.names[index] for index in indexes.tolist()]
     return replace(verb_call, names=names, columns=verb_call.columns[indexes])

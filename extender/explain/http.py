@@ -1,4 +1,4 @@
-"""``/explain``: why a pod goes where it goes, or nowhere."""
+"""``/explain``: the answers about one pod, node by node, with the reasons."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -8,13 +8,13 @@ import msgspec
 
 from cluster.ledger.writer import SnapshotSource
 from extender.explain.explain import explain
-from extender.explain.page import Page, build_page
+from extender.explain.page import PageQuery, build_page
 from extender.explain.pod import Subject, find_subject, read_subject
 from extender.tracking.last_answers import LastAnswers
 from extender.verbs.fresh_snapshot import deadline_of
 from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import Assumed
-from extender.wire.fields import DECODE_ERRORS, said
+from extender.wire.fields import DECODE_ERRORS, decode_message
 from extender.wire.filter import WireError
 from scoring.faults import Fault
 from scoring.snapshot import Snapshot
@@ -58,13 +58,11 @@ class ExplainResource:
 
     Parameters
     ----------
-    source : SnapshotSource
     options : callable
         Returns what the settings say of the verbs at this moment.
-    answered : LastAnswers
-        What was last sent about each pod.
     assumed : callable
-        Returns what is on its way to each node and not in the snapshot yet.
+        Returns the requests of pods assumed on each node that a snapshot, its first
+        argument, does not show; without the pod whose UID is the second.
     age_seconds : callable
         Returns the time since the last contact with the cluster.
     """
@@ -108,7 +106,7 @@ class ExplainResource:
         try:
             tree = msgspec.json.decode(req.bounded_stream.read())
         except DECODE_ERRORS as error:
-            raise WireError([Fault("body", said(error))]) from error
+            raise WireError([Fault("body", decode_message(error))]) from error
         snapshot, options = self._source.current(), self._options()
         subject = read_subject(tree, options)
         self._answer(req, resp, subject, snapshot, options)
@@ -122,7 +120,7 @@ class ExplainResource:
         options: VerbOptions,
     ) -> None:
         """Answer with one page of the explanation."""
-        page = Page(
+        query = PageQuery(
             node=req.get_param("node", default=""),
             offset=req.get_param_as_int(
                 "offset", min_value=0, max_value=MAX_OFFSET, default=0
@@ -131,8 +129,8 @@ class ExplainResource:
                 "limit", min_value=1, max_value=MAX_LIMIT, default=DEFAULT_LIMIT
             ),
         )
-        if page.node and page.node not in snapshot.nodes.column_of:
-            raise unknown_node(page.node)
+        if query.node and query.node not in snapshot.nodes.column_of:
+            raise unknown_node(query.node)
         assumed = self._assumed(snapshot, subject.pod_request.uid)
         deadline = deadline_of(req.context)
         explanation = explain(subject, snapshot, options, assumed, deadline=deadline)
@@ -140,6 +138,6 @@ class ExplainResource:
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
             build_page(
-                explanation, page, last_answers, self._age_seconds(), deadline=deadline
+                explanation, query, last_answers, self._age_seconds(), deadline=deadline
             )
         )

@@ -1,47 +1,316 @@
-"""Explanations as rows: the numbers of one page of nodes, read from their arrays."""
+"""Explanations as rows: one page of nodes, read from arrays, for JSON or a table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
+import msgspec
 import numpy as np
 
-from extender.explain.details import Judged, detail_of
+from extender.explain.details import DETAILS, Judged
 from extender.explain.explain import NOT_SENT, Explanation
-from extender.explain.model import (
-    Amounts,
-    ExplanationPage,
-    GpuRequirementsRow,
-    NodeFacts,
-    PodFacts,
-    SchedulerFacts,
-    SettingsFacts,
-    SnapshotFacts,
-    VerdictFacts,
-    WireFacts,
-)
 from extender.tracking.last_answers import LastAnswer
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
-from extender.verbs.verbs import with_assumed
-from scoring.candidates import Candidates, take_columns
 from scoring.eligibility import MIN_FEASIBLE_NODES
 from scoring.feasibility import REASONS, Verdict
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
-from scoring.snapshot import Float64Array, IndexArray
+from scoring.snapshot import IndexArray
 
 # Of the terms, which are hundredths of a node's score.
 DECIMALS: Final = 4
 
 
+class _Row(msgspec.Struct, frozen=True, rename="camel"):
+    """Keys as Kubernetes writes its own."""
+
+
+class GpuRequirementsRow(_Row, frozen=True):
+    """What the pod wants of the GPUs themselves; memory in bytes."""
+
+    types: tuple[str, ...]
+    excluded: tuple[str, ...]
+    preferred: tuple[str, ...]
+    min_memory: int
+    sharing_allowed: bool
+    exclusive: bool
+    linked: str
+
+    @classmethod
+    def of(cls, wanted: GpuRequirements) -> Self | None:
+        """Read the row from `wanted`; None for nothing."""
+        if wanted == NO_GPU_REQUIREMENTS:
+            return None
+        return cls(
+            types=wanted.types,
+            excluded=wanted.excluded,
+            preferred=wanted.preferred,
+            min_memory=wanted.min_memory,
+            sharing_allowed=wanted.is_sharing_allowed,
+            exclusive=wanted.is_exclusive,
+            linked=wanted.linked,
+        )
+
+
+class PodRow(_Row, frozen=True):
+    """The pod as it was read; amounts in base units."""
+
+    namespace: str
+    name: str
+    uid: str
+    origin: str
+    node_name: str
+    resource: str
+    request: dict[str, int]
+    accelerator: str | None
+    nominated_node: str
+    demand: GpuRequirementsRow | None
+
+    @classmethod
+    def of(cls, explanation: Explanation) -> Self:
+        """Read the row of the pod that is explained."""
+        subject, pod_request = explanation.subject, explanation.subject.pod_request
+        return cls(
+            namespace=subject.namespace,
+            name=subject.name,
+            uid=pod_request.uid,
+            origin=subject.origin,
+            node_name=subject.node_name,
+            resource=pod_request.primary,
+            request=dict(subject.request),
+            accelerator=pod_request.accelerator,
+            nominated_node=pod_request.nominated_node,
+            demand=GpuRequirementsRow.of(pod_request.gpu_requirements),
+        )
+
+
+class SnapshotRow(_Row, frozen=True):
+    """The state of the cluster that all is computed from.
+
+    `age_seconds` is the time since the last contact with whatever it comes from; None
+    where that is not known.
+    """
+
+    generation: int
+    node_count: int
+    age_seconds: float | None
+
+
+class SettingsRow(_Row, frozen=True):
+    """The settings on which the rest depends."""
+
+    counts: str
+    profile: str
+    strategy: str
+    weights: Mapping[str, int]
+    normalize: str
+    max_score: int
+    shortlist: int
+
+    @classmethod
+    def of(cls, explanation: Explanation) -> Self:
+        """Read the row of the settings that the verbs go by."""
+        options = explanation.options
+        return cls(
+            counts="enforce" if options.is_enforcing else "trust",
+            profile=options.profile,
+            strategy=options.score_options.strategy,
+            weights=dict(options.weights),
+            normalize=options.scale.method,
+            max_score=options.scale.max_score,
+            shortlist=options.shortlist,
+        )
+
+
+class WireRow(_Row, frozen=True):
+    """What would be sent to kube-scheduler now.
+
+    Attributes
+    ----------
+    asked : bool
+        Whether kube-scheduler would ask at all.
+    offered : int
+        Nodes that pass kube-scheduler's own checks.
+    passed : int
+        How many of them the filter's answer names.
+    shown : str
+        The one text that all carry where every one is refused, else empty.
+    reasons : mapping
+        reason as it is sent -> how many nodes carry it
+    """
+
+    asked: bool
+    offered: int
+    passed: int
+    shown: str
+    reasons: dict[str, int]
+
+    @classmethod
+    def of(cls, explanation: Explanation) -> Self:
+        """Read the row of the answers to both verbs."""
+        offered = int(np.count_nonzero(explanation.offered))
+        return cls(
+            asked=bool(explanation.subject.pod_request.request) and offered > 0,
+            offered=offered,
+            passed=int(np.count_nonzero(explanation.answered)),
+            shown=explanation.shown,
+            reasons=explanation.reasons(),
+        )
+
+
+class SchedulerRow(_Row, frozen=True):
+    """kube-scheduler's own verdict on a node, in its words, and the numbers behind."""
+
+    passes: bool
+    reason: str | None = None
+    detail: str = ""
+
+    @classmethod
+    def of(cls, explanation: Explanation, index: int) -> Self:
+        """Read the row of the node at `index`."""
+        checks = explanation.checks
+        if checks is None:
+            return cls(passes=True)
+        reason = checks.reasons[index]
+        return cls(reason is None, reason, checks.detail(index))
+
+
+class VerdictRow(_Row, frozen=True):
+    """Our verdict on a node, by its own reason, and the numbers behind it."""
+
+    feasible: bool
+    reason: str | None
+    resolvable: bool
+    detail: str
+
+    @classmethod
+    def of(cls, verdict: Verdict, detail: str) -> Self:
+        """Read the row from `verdict`."""
+        reason = REASONS.get(verdict)
+        if reason is None:
+            return cls(feasible=True, reason=None, resolvable=False, detail=detail)
+        return cls(
+            feasible=False,
+            reason=reason.text,
+            resolvable=reason.is_resolvable,
+            detail=detail,
+        )
+
+
+class Amounts(_Row, frozen=True):
+    """One resource of a node, in base units; the pod's own share is taken out.
+
+    `under_way` is asked by pods that our answers have just put there.
+    """
+
+    asked: int
+    allocatable: int
+    requested: int
+    free: int
+    under_way: int
+
+
+class NodeRow(_Row, frozen=True):
+    """One node.
+
+    Attributes
+    ----------
+    type : str
+        The model of its GPUs; empty if unknown.
+    offered : bool
+        Whether kube-scheduler would offer it.
+    terms : mapping
+        score term -> its value, 0 to 100
+    total : float or None
+        Before normalisation; None where the pod asks for nothing that is managed.
+    tier : int or None
+        Index of the node's type in the order that the pod asks for.
+    priority : int or None
+        What prioritize would send; None for a node that it is not asked about.
+    shortlisted : bool or None
+        Whether the filter's answer names it; None without a shortlist in effect.
+    failing : bool
+        Whether pods of several owners failed there lately before they ran.
+    """
+
+    name: str
+    type: str
+    offered: bool
+    scheduler: SchedulerRow
+    verdict: VerdictRow
+    amounts: dict[str, Amounts]
+    terms: dict[str, float]
+    total: float | None
+    tier: int | None
+    priority: int | None
+    shortlisted: bool | None
+    failing: bool
+
+    @classmethod
+    def of(cls, whole: Explanation, index: int, judged: Judged, row: int) -> Self:
+        """Read the row of the node at `index` in all, and at `row` on the page."""
+        verdict = Verdict(int(whole.result.verdicts[index]))
+        priority = int(whole.priorities[index])
+        column = int(whole.verb_call.columns[index])
+        return cls(
+            name=whole.verb_call.names[index],
+            type=judged.model(row),
+            offered=bool(whole.offered[index]),
+            scheduler=SchedulerRow.of(whole, index),
+            verdict=VerdictRow.of(verdict, DETAILS[verdict](judged, row)),
+            amounts=_amounts(judged, row),
+            terms={
+                name: round(float(values[row]), DECIMALS)
+                for name, values in judged.terms.items()
+            },
+            total=None if whole.totals is None else whole.totals[index].item(),
+            tier=None if whole.tiers is None else int(whole.tiers[index]),
+            priority=None if priority == NOT_SENT else priority,
+            shortlisted=bool(whole.answered[index]) if whole.is_shortlisted else None,
+            failing=column >= 0 and bool(whole.verb_call.snapshot.failing[column]),
+        )
+
+
+def _amounts(judged: Judged, row: int) -> dict[str, Amounts]:
+    """Return the asked resources of one node."""
+    candidates, found = judged.candidates, {}
+    for resource_row, (resource, asked) in enumerate(judged.pod_request.request):
+        allocatable = int(candidates.allocatable[resource_row, row])
+        requested = int(candidates.requested[resource_row, row])
+        found[resource] = Amounts(
+            asked=asked,
+            allocatable=allocatable,
+            requested=requested,
+            free=max(allocatable - requested, 0),
+            under_way=int(judged.crowded.requested[resource_row, row]) - requested,
+        )
+    return found
+
+
+class ExplanationPage(_Row, frozen=True):
+    """One page of an explanation: the pod, the answer, and some of the nodes.
+
+    `next_offset` is where the next page begins; None on the last one.
+    """
+
+    pod: PodRow
+    snapshot: SnapshotRow
+    settings: SettingsRow
+    wire: WireRow
+    last_answers: Mapping[str, LastAnswer]
+    not_modelled: tuple[str, ...]
+    notes: tuple[str, ...]
+    nodes: tuple[NodeRow, ...]
+    next_offset: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Which nodes of an explanation are shown, the best first.
+class PageQuery:
+    """The nodes of an explanation that are shown, the best first.
 
     Attributes
     ----------
     node : str
         Shows this node alone; empty for all.
-    offset : int
     limit : int or None
         None for all.
     """
@@ -51,12 +320,12 @@ class Page:
     limit: int | None = None
 
 
-EVERYTHING: Final = Page()
+ALL_NODES: Final = PageQuery()
 
 
 def build_page(
     explanation: Explanation,
-    page: Page = EVERYTHING,
+    query: PageQuery = ALL_NODES,
     last_answers: Mapping[str, LastAnswer] | None = None,
     age_seconds: float | None = None,
     *,
@@ -66,8 +335,6 @@ def build_page(
 
     Parameters
     ----------
-    explanation : Explanation
-    page : Page
     last_answers : mapping, optional
         What was really sent about the pod, by verb.
     age_seconds : float, optional
@@ -77,82 +344,25 @@ def build_page(
     """
     subject, snapshot = explanation.subject, explanation.verb_call.snapshot
     chosen = explanation.order()
-    if page.node:
+    if query.node:
         names = explanation.verb_call.names
         chosen = np.array(
-            [index for index in chosen.tolist() if names[index] == page.node],
+            [index for index in chosen.tolist() if names[index] == query.node],
             dtype=np.intp,
         )
-    end = len(chosen) if page.limit is None else page.offset + page.limit
+    end = len(chosen) if query.limit is None else query.offset + query.limit
     return ExplanationPage(
-        pod=_pod_facts(explanation),
-        snapshot=SnapshotFacts(
+        pod=PodRow.of(explanation),
+        snapshot=SnapshotRow(
             snapshot.generation, len(snapshot.nodes.names), age_seconds
         ),
-        settings=_settings_facts(explanation),
-        wire=_wire_facts(explanation),
+        settings=SettingsRow.of(explanation),
+        wire=WireRow.of(explanation),
         last_answers=last_answers or {},
         not_modelled=subject.not_modelled,
         notes=(*subject.notes, *_notes(explanation)),
-        nodes=_describe(explanation, chosen[page.offset : end], deadline),
+        nodes=_node_rows(explanation, chosen[query.offset : end], deadline),
         next_offset=end if end < len(chosen) else None,
-    )
-
-
-def _pod_facts(explanation: Explanation) -> PodFacts:
-    subject = explanation.subject
-    return PodFacts(
-        namespace=subject.namespace,
-        name=subject.name,
-        uid=subject.pod_request.uid,
-        origin=subject.origin,
-        node_name=subject.node_name,
-        resource=subject.pod_request.primary,
-        request=dict(subject.request),
-        accelerator=subject.pod_request.accelerator,
-        nominated_node=subject.pod_request.nominated_node,
-        demand=_gpu_requirements_row(subject.pod_request.gpu_requirements),
-    )
-
-
-def _gpu_requirements_row(
-    gpu_requirements: GpuRequirements,
-) -> GpuRequirementsRow | None:
-    """Return what is wanted of the GPUs; None for nothing."""
-    if gpu_requirements == NO_GPU_REQUIREMENTS:
-        return None
-    return GpuRequirementsRow(
-        types=gpu_requirements.types,
-        excluded=gpu_requirements.excluded,
-        preferred=gpu_requirements.preferred,
-        min_memory=gpu_requirements.min_memory,
-        sharing_allowed=gpu_requirements.is_sharing_allowed,
-        exclusive=gpu_requirements.is_exclusive,
-        linked=gpu_requirements.linked,
-    )
-
-
-def _settings_facts(explanation: Explanation) -> SettingsFacts:
-    options = explanation.options
-    return SettingsFacts(
-        counts="enforce" if options.is_enforcing else "trust",
-        profile=options.profile,
-        strategy=options.score_options.strategy,
-        weights=dict(options.weights),
-        normalize=options.scale.method,
-        max_score=options.scale.max_score,
-        shortlist=options.shortlist,
-    )
-
-
-def _wire_facts(explanation: Explanation) -> WireFacts:
-    offered = int(np.count_nonzero(explanation.offered))
-    return WireFacts(
-        asked=bool(explanation.subject.pod_request.request) and offered > 0,
-        offered=offered,
-        passed=int(np.count_nonzero(explanation.answered)),
-        shown=explanation.shown,
-        reasons=explanation.reasons(),
     )
 
 
@@ -183,113 +393,13 @@ def _notes(explanation: Explanation) -> list[str]:
     return notes
 
 
-def _describe(
+def _node_rows(
     explanation: Explanation, indexes: IndexArray, deadline: Deadline
-) -> tuple[NodeFacts, ...]:
+) -> tuple[NodeRow, ...]:
     """Return the rows of the nodes at `indexes`, in that order."""
-    verb_call, options = explanation.verb_call, explanation.options
-    pod_request, snapshot, keys = (
-        verb_call.pod_request,
-        verb_call.snapshot,
-        options.label_keys,
-    )
-    candidates = take_columns(snapshot, verb_call.columns[indexes], pod_request, keys)
-    crowded = candidates
-    if explanation.assumed:
-        crowded = with_assumed(candidates, pod_request, snapshot, explanation.assumed)
-    rows = _Rows(
-        explanation,
-        Judged(
-            snapshot,
-            candidates,
-            pod_request,
-            options.builder.scope,
-            options.builder.signals,
-            keys,
-        ),
-        crowded,
-        options.score_terms(crowded, pod_request)
-        if pod_request.request and len(indexes)
-        else {},
-    )
-    described = []
+    judged = Judged.of(explanation, indexes)
+    rows = []
     for row, index in enumerate(indexes.tolist()):
         deadline.check()
-        described.append(rows.describe(row, index))
-    return tuple(described)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
-    """What the rows of one page are read from.
-
-    Attributes
-    ----------
-    explanation : Explanation
-    judged : Judged
-        The nodes of the page, as the verdicts see them.
-    crowded : Candidates
-        The same with what is on its way to them, as the scores see them.
-    terms : mapping
-        score term -> its values, one for each node of the page
-    """
-
-    explanation: Explanation
-    judged: Judged
-    crowded: Candidates
-    terms: Mapping[str, Float64Array]
-
-    def describe(self, row: int, index: int) -> NodeFacts:
-        """Return the facts of the node that is `row` on the page, `index` in all."""
-        whole = self.explanation
-        verdict = Verdict(int(whole.result.verdicts[index]))
-        reason = REASONS.get(verdict)
-        priority = int(whole.priorities[index])
-        column = int(whole.verb_call.columns[index])
-        return NodeFacts(
-            name=whole.verb_call.names[index],
-            type=self.judged.model(row),
-            offered=bool(whole.offered[index]),
-            scheduler=_scheduler_facts(whole, index),
-            verdict=VerdictFacts(
-                feasible=reason is None,
-                reason=None if reason is None else reason.text,
-                resolvable=reason is not None and reason.is_resolvable,
-                detail=detail_of(self.judged, row, verdict),
-            ),
-            amounts=_amounts(self.judged, self.crowded, row),
-            terms={
-                name: round(float(values[row]), DECIMALS)
-                for name, values in self.terms.items()
-            },
-            total=None if whole.totals is None else whole.totals[index].item(),
-            tier=None if whole.tiers is None else int(whole.tiers[index]),
-            priority=None if priority == NOT_SENT else priority,
-            shortlisted=bool(whole.answered[index]) if whole.is_shortlisted else None,
-            failing=column >= 0 and bool(whole.verb_call.snapshot.failing[column]),
-        )
-
-
-def _scheduler_facts(explanation: Explanation, index: int) -> SchedulerFacts:
-    checks = explanation.checks
-    if checks is None:
-        return SchedulerFacts(passes=True)
-    reason = checks.reasons[index]
-    return SchedulerFacts(reason is None, reason, checks.detail(index))
-
-
-def _amounts(judged: Judged, crowded: Candidates, row: int) -> dict[str, Amounts]:
-    """Return the asked resources of one node."""
-    candidates = judged.candidates
-    found = {}
-    for row_of_resource, (resource, asked) in enumerate(judged.pod_request.request):
-        allocatable = int(candidates.allocatable[row_of_resource, row])
-        requested = int(candidates.requested[row_of_resource, row])
-        found[resource] = Amounts(
-            asked=asked,
-            allocatable=allocatable,
-            requested=requested,
-            free=max(allocatable - requested, 0),
-            under_way=int(crowded.requested[row_of_resource, row]) - requested,
-        )
-    return found
+        rows.append(NodeRow.of(explanation, index, judged, row))
+    return tuple(rows)

@@ -30,7 +30,7 @@ TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def pod_in(tree: Any) -> tuple[dict[str, Any], str, str]:
-    """Return the pod in a tree, the path to it, and what is to be said of it."""
+    """Return the pod in a tree, the path to it, and a note about both."""
     if not isinstance(tree, dict):
         raise WireError([Fault("object", f"wanted a Pod, got {shorten(tree)}")])
     kind = tree.get("kind", "Pod")
@@ -66,7 +66,7 @@ def pod_in(tree: Any) -> tuple[dict[str, Any], str, str]:
 
 
 def list_not_modelled(spec: Any) -> Iterator[str]:
-    """Yield what a pod's spec says to kube-scheduler that nobody looks at here."""
+    """Yield the wishes of a spec that kube-scheduler follows and we do not model."""
     if not isinstance(spec, dict):
         return
     if spec.get("topologySpreadConstraints"):
@@ -97,7 +97,7 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _has_host_port(container: Any) -> bool:
-    """Say whether a container asks for a port of its node."""
+    """Whether a container asks for a port of its node."""
     ports = container.get("ports") if isinstance(container, dict) else None
     return isinstance(ports, list) and any(
         isinstance(port, dict) and port.get("hostPort") for port in ports
@@ -112,11 +112,10 @@ MAX_RESOURCES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A pod, as far as it can be explained.
+    """A pod with all that an explanation reads of it.
 
     Attributes
     ----------
-    namespace, name : str
     origin : str
         Whether it comes from a manifest, or is pending or bound in the cache.
     node_name : str
@@ -128,9 +127,9 @@ class Subject:
     constraints : PodConstraints
         Without the node that it has already.
     not_modelled : tuple of str
-        What it says to kube-scheduler that is left out of account here.
+        Its wishes that kube-scheduler follows and this explanation leaves out.
     notes : tuple of str
-        What a reader should know of how the pod was read.
+        For the reader, on how the pod was read.
     """
 
     namespace: str
@@ -197,7 +196,7 @@ _GATED: Final = (
 
 
 def _notes_on(record: PodRecord) -> Iterator[str]:
-    """Yield what is to be known of any such pod."""
+    """Yield notes that do not depend on where the pod comes from."""
     if record.is_gated:
         yield _GATED
     if not record.gpu_requirements.is_readable:
@@ -219,7 +218,6 @@ def read_subject(tree: Any, options: VerbOptions) -> Subject:
     tree : Any
         A Pod, or an object with a template for pods, as a decoder leaves it; it is
         pruned in place. A name and a UID are not needed.
-    options : VerbOptions
 
     Raises
     ------

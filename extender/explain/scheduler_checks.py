@@ -1,4 +1,4 @@
-"""What kube-scheduler itself says of each node, with the numbers behind its words."""
+"""kube-scheduler's own checks of each node, with the numbers behind its words."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,8 +40,6 @@ class SchedulerChecks:
     ----------
     reasons : tuple of (str or None), length C
         In its words; None for a node that passes.
-    facts : tuple of NodeFacts, length C
-    constraints : Constraints
     candidates : Candidates
         Their tables have a row for each resource of `pod_request`.
     pod_request : PodRequest
@@ -93,13 +91,11 @@ def check_nodes(  # noqa: PLR0913 - the last one is named
     Parameters
     ----------
     snapshot : Snapshot
-        With the facts of its nodes.
+        With the records of its nodes.
     columns : index array, shape (C,)
         None below 0.
     pod_request : PodRequest
         With every resource that kube-scheduler counts, ``pods`` among them.
-    constraints : Constraints
-    keys : LabelKeys
     deadline : Deadline
         Checked before each node: a pod's affinity may be long.
 

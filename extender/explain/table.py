@@ -1,8 +1,8 @@
-"""An explanation as text: what is asked, a table of the nodes, what comes of it."""
+"""An explanation as text: the request, a table of the nodes, the outcome."""
 
 from collections.abc import Iterator, Sequence
 
-from extender.explain.model import ExplanationPage, NodeFacts
+from extender.explain.page import ExplanationPage, NodeRow
 from scoring.quantity import show_amount
 from scoring.resources import PODS
 
@@ -83,13 +83,13 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{round(value, 1):.1f}".removesuffix(".0")
 
 
-def _score(node: NodeFacts, value: float | None) -> str:
+def _score(node: NodeRow, value: float | None) -> str:
     """Return a part of a score; a refused node has none."""
     return _number(value if node.verdict.feasible else None)
 
 
-def _detail(node: NodeFacts) -> str:
-    """Return what is behind the verdicts, of whoever refuses."""
+def _detail(node: NodeRow) -> str:
+    """Return the numbers behind the verdicts, and what else sets the node apart."""
     details = [node.scheduler.detail]
     if node.scheduler.passes or not node.verdict.feasible:
         details.append(node.verdict.detail)
@@ -106,7 +106,7 @@ def _detail(node: NodeFacts) -> str:
 
 
 def _outcome(page: ExplanationPage) -> Iterator[str]:
-    """Yield what would be sent, and what a reader should know beside."""
+    """Yield what would be sent, and notes."""
     wire = page.wire
     if wire.asked:
         yield (

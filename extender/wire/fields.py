@@ -76,7 +76,7 @@ def split_object(
     try:
         return [(key.text, value) for key, value in decoder.decode(raw).items()]
     except DECODE_ERRORS as error:
-        faults.append(Fault(path, said(error)))
+        faults.append(Fault(path, decode_message(error)))
         return None
 
 
@@ -104,7 +104,7 @@ def present(parts: dict[str, msgspec.Raw], key: str) -> msgspec.Raw | None:
     return None if raw is None or bytes(raw).strip() == b"null" else raw
 
 
-def said(error: Exception) -> str:
+def decode_message(error: Exception) -> str:
     """Return a decoder's message in the form of our own."""
     text = (str(error) or type(error).__name__).replace("`", "").removesuffix(" - at $")
     if text[:2].istitle():  # a sentence, not an acronym
@@ -122,7 +122,7 @@ def read_tree(raw: msgspec.Raw, path: str, faults: list[Fault]) -> Any:
     try:
         return msgspec.json.decode(raw)
     except DECODE_ERRORS as error:
-        faults.append(Fault(path, said(error)))
+        faults.append(Fault(path, decode_message(error)))
         return None
 
 

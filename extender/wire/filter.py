@@ -18,12 +18,12 @@ from extender.wire.fields import (
     DECODE_ERRORS,
     MAX_FAULTS,
     MAX_TREE_BYTES,
+    decode_message,
     fold_object,
     lacks_of,
     present,
     read_pod,
     read_tree,
-    said,
 )
 from scoring.faults import Fault
 from scoring.quantity import shorten
@@ -229,7 +229,7 @@ def _read_nodes(raw: msgspec.Raw, faults: list[Fault]) -> dict[str, msgspec.Raw]
     try:
         objects = [] if items is None else _ITEMS_DECODER.decode(items)
     except DECODE_ERRORS as error:
-        faults.append(Fault("Nodes.items", said(error)))
+        faults.append(Fault("Nodes.items", decode_message(error)))
         return nodes
     for index, item in enumerate(objects):
         if len(faults) >= MAX_FAULTS:
@@ -237,7 +237,7 @@ def _read_nodes(raw: msgspec.Raw, faults: list[Fault]) -> dict[str, msgspec.Raw]
         try:
             name = _NAME_DECODER.decode(item).metadata.name
         except DECODE_ERRORS as error:
-            faults.append(Fault(f"Nodes.items[{index}]", said(error)))
+            faults.append(Fault(f"Nodes.items[{index}]", decode_message(error)))
         else:
             nodes.setdefault(name, item.copy())
     return nodes

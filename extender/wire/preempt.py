@@ -14,10 +14,10 @@ from cluster.decode.objects import Pod
 from extender.wire.fields import (
     DECODE_ERRORS,
     MAX_FAULTS,
+    decode_message,
     fold_object,
     present,
     read_pod,
-    said,
     split_object,
 )
 from extender.wire.filter import WireError
@@ -172,13 +172,13 @@ def _read_victims(
         try:
             violations = _COUNT_DECODER.decode(count)
         except DECODE_ERRORS as error:
-            faults.append(Fault(f"{path}.NumPDBViolations", said(error)))
+            faults.append(Fault(f"{path}.NumPDBViolations", decode_message(error)))
     items: list[msgspec.Raw] = []
     if pods is not None:
         try:
             items = _PODS_DECODER.decode(pods)
         except DECODE_ERRORS as error:
-            faults.append(Fault(f"{path}.Pods", said(error)))
+            faults.append(Fault(f"{path}.Pods", decode_message(error)))
     read = _read_full_uid if is_full else _read_meta_uid
     uids: list[str] = []
     for index, item in enumerate(items):
@@ -197,7 +197,7 @@ def _read_meta_uid(raw: msgspec.Raw, path: str, faults: list[Fault]) -> str:
         try:
             uid = _UID_DECODER.decode(value)
         except DECODE_ERRORS as error:
-            faults.append(Fault(f"{path}.UID", said(error)))
+            faults.append(Fault(f"{path}.UID", decode_message(error)))
     if not uid and len(faults) == known:
         faults.append(Fault(f"{path}.UID", "wanted a UID, got none"))
     return uid
@@ -208,7 +208,7 @@ def _read_full_uid(raw: msgspec.Raw, path: str, faults: list[Fault]) -> str:
     try:
         uid = _FULL_POD_DECODER.decode(raw).metadata.uid
     except DECODE_ERRORS as error:
-        faults.append(Fault(path, said(error)))
+        faults.append(Fault(path, decode_message(error)))
         return ""
     if not uid:
         faults.append(Fault(f"{path}.metadata.uid", "wanted a UID, got none"))

@@ -6,8 +6,7 @@ import pytest
 
 from extender.explain.details import DETAILS, show_gpus, show_size
 from extender.explain.explain import explain
-from extender.explain.model import ExplanationPage, NodeFacts
-from extender.explain.page import Page, build_page
+from extender.explain.page import ExplanationPage, NodeRow, PageQuery, build_page
 from extender.explain.pod import MAX_RESOURCES, find_subject, read_subject
 from extender.verbs.fresh_snapshot import Deadline, DeadlineError
 from extender.verbs.options import VerbOptions
@@ -33,11 +32,13 @@ def page_of(
     snapshot: Snapshot,
     settings: Mapping[str, Any] | None = None,
     assumed: Assumed = NOTHING_ASSUMED,
-    page: Page | None = None,
+    page: PageQuery | None = None,
 ) -> ExplanationPage:
     verb_options = options(settings)
     subject = read_subject(pod, verb_options)
-    return build_page(explain(subject, snapshot, verb_options, assumed), page or Page())
+    return build_page(
+        explain(subject, snapshot, verb_options, assumed), page or PageQuery()
+    )
 
 
 def node_of(
@@ -46,7 +47,7 @@ def node_of(
     pods: Iterable[Tree] = (),
     settings: Mapping[str, Any] | None = None,
     assumed: Assumed = NOTHING_ASSUMED,
-) -> NodeFacts:
+) -> NodeRow:
     """Return the facts of the only node."""
     snapshot = make_snapshot(nodes=[node], pods=pods)
     (facts,) = page_of(pod, snapshot, settings, assumed).nodes
@@ -549,16 +550,16 @@ def test_a_cluster_without_nodes_is_explained() -> None:
 @pytest.mark.parametrize(
     ("page", "names", "next_offset"),
     [
-        pytest.param(Page(), ["a", "b", "c"], None, id="all"),
-        pytest.param(Page(limit=2), ["a", "b"], 2, id="the first two"),
-        pytest.param(Page(offset=2, limit=2), ["c"], None, id="the rest"),
-        pytest.param(Page(offset=9, limit=2), [], None, id="past the end"),
-        pytest.param(Page(node="b"), ["b"], None, id="one node"),
-        pytest.param(Page(node="ghost"), [], None, id="a node that is not there"),
+        pytest.param(PageQuery(), ["a", "b", "c"], None, id="all"),
+        pytest.param(PageQuery(limit=2), ["a", "b"], 2, id="the first two"),
+        pytest.param(PageQuery(offset=2, limit=2), ["c"], None, id="the rest"),
+        pytest.param(PageQuery(offset=9, limit=2), [], None, id="past the end"),
+        pytest.param(PageQuery(node="b"), ["b"], None, id="one node"),
+        pytest.param(PageQuery(node="ghost"), [], None, id="a node that is not there"),
     ],
 )
 def test_nodes_come_in_pages(
-    page: Page, names: list[str], next_offset: int | None
+    page: PageQuery, names: list[str], next_offset: int | None
 ) -> None:
     snapshot = make_snapshot(nodes=[make_node(name=n, gpus=8) for n in "abc"])
 
