@@ -9,6 +9,8 @@ CODE := scoring cluster extender injector service
 K8S ?= 1.36
 MINORS ?= 1.34 1.36 1.37
 SECONDS ?= 600
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format requirements clean
@@ -26,20 +28,22 @@ $(READY): requirements/dev.txt pyproject.toml
 run: $(READY)  ## serve the embedded demo cluster on 127.0.0.1:8888
 	@$(BIN)/gpu-extender serve --config configs/demo.yaml --examples
 
-test-unit: $(READY)  ## tests of single modules, in seconds (ARGS=tests/unit/injector)
-	$(BIN)/python -m pytest -q $(or $(ARGS),tests/unit scoring)
-
-explore: $(READY)  ## property tests on new random examples for ten minutes (SECONDS=600)
-	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
-	  $(BIN)/python -m pytest -q --hypothesis-profile=explore --hypothesis-seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') tests/property || exit 1; \
-	done
-
-test: $(READY)  ## all tests that need no control plane, with coverage
+test: $(READY)  ## all tests that need no control plane, with coverage by COVERAGE=1
+ifeq ($(filter-out 0,$(COVERAGE)),)
+	$(BIN)/python -m pytest -q $(PARALLEL) $(ARGS)
+else
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -q
+	$(BIN)/coverage run -m pytest -q $(PARALLEL) $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=95
 	@$(BIN)/coverage report --fail-under=100 --include='scoring/*'
+endif
+
+test-unit: $(READY)  ## unit tests and doctests in seconds (PACKAGE=injector, ARGS='-k chain')
+	$(BIN)/python -m pytest -q $(if $(PACKAGE),tests/unit/$(PACKAGE) $(filter scoring,$(PACKAGE)),tests/unit scoring) $(ARGS)
+
+explore: $(READY)  ## property tests with new random histories (SECONDS=600)
+	$(BIN)/python -m tests.explore --seconds $(SECONDS)
 
 check: $(READY)  ## format, lint, types, layers, benchmarks untimed
 	$(BIN)/ruff format --check --quiet .

@@ -23,7 +23,7 @@ settings.register_profile(
     "explore",
     settings.get_profile("fixed"),
     derandomize=False,
-    max_examples=1000,
+    max_examples=200,
     print_blob=True,
 )
 settings.load_profile("fixed")

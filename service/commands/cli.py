@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 
@@ -71,6 +72,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpu-extender",
         description="kube-scheduler extender and admission webhook for GPU pods",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {version('gpu-extender')}"
     )
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="run the service")

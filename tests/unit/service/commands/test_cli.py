@@ -1,4 +1,5 @@
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ import yaml
 
 from service.commands.cli import main
 from tests.builders import make_node, make_pod
+from tests.service_process import ROOT
 
 
 @pytest.fixture
@@ -150,6 +152,16 @@ def test_weight_and_timeout_fit_the_settings(
     (extender,) = yaml.safe_load(capsys.readouterr().out)["extenders"]
     assert status == 0
     assert (extender["weight"], extender["httpTimeout"]) == printed
+
+
+def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"gpu-extender {project['version']}\n"
 
 
 @pytest.mark.parametrize(
