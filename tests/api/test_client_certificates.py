@@ -3,12 +3,13 @@
 import http.client
 import ssl
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.api.two_nodes import file_config
+from tests.api.two_nodes import file_config, write_two_nodes
 from tests.certificates import write_clients, write_pair
 from tests.service_process import (
     DEADLINE_SECONDS,
@@ -31,15 +32,10 @@ class Clients:
         self.file, self.pair = write_clients(folder, name)
 
 
-@pytest.fixture
-def ours(folder: Path) -> Clients:
-    """The CA that the listener knows."""
-    return Clients(folder, "ours")
-
-
-@pytest.fixture
-def service(folder: Path, ours: Clients) -> Iterator[ServiceProcess]:
+@contextmanager
+def serving(folder: Path, ours: Clients) -> Iterator[ServiceProcess]:
     """Run a process that wants certificates of clients."""
+    write_two_nodes(folder / "dump.json")
     write_pair(folder)
     webhook = {
         "certificateFile": "tls.crt",
@@ -49,6 +45,25 @@ def service(folder: Path, ours: Clients) -> Iterator[ServiceProcess]:
         "clientCaFile": ours.file.name,
     }
     with ServiceProcess(folder, file_config(webhook=webhook)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of the tests that change nothing in it."""
+    return tmp_path_factory.mktemp("clients")
+
+
+@pytest.fixture(scope="module")
+def ours(folder: Path) -> Clients:
+    """The CA that the listener knows."""
+    return Clients(folder, "ours")
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path, ours: Clients) -> Iterator[ServiceProcess]:
+    """Run a process that serves those clients."""
+    with serving(folder, ours) as running:
         yield running
 
 
@@ -94,29 +109,29 @@ def test_others_are_refused_at_the_handshake(
     assert service.metric('gpu_extender_requests_total{verb="mutate"}') == 0
 
 
-def test_a_changed_ca_is_read_again(
-    service: ServiceProcess, folder: Path, ours: Clients
-) -> None:
-    others = Clients(folder, "others")
-    draft = folder / "draft"
+def test_a_changed_ca_is_read_again(tmp_path: Path) -> None:
+    ours, others = Clients(tmp_path, "ours"), Clients(tmp_path, "others")
+    draft = tmp_path / "draft"
     draft.write_bytes(others.file.read_bytes())
-    draft.replace(ours.file)
+    with serving(tmp_path, ours) as service:
+        draft.replace(ours.file)
 
-    def is_served() -> bool:
-        try:
-            return status_of(service, make_context(folder, others.pair)) == 200
-        except (OSError, http.client.HTTPException):
-            return False
+        def is_served() -> bool:
+            try:
+                return status_of(service, make_context(tmp_path, others.pair)) == 200
+            except (OSError, http.client.HTTPException):
+                return False
 
-    wait_until(is_served, "the other CA's client is served")
-    with pytest.raises((OSError, http.client.HTTPException)):
-        status_of(service, make_context(folder, ours.pair))
+        wait_until(is_served, "the other CA's client is served")
+        with pytest.raises((OSError, http.client.HTTPException)):
+            status_of(service, make_context(tmp_path, ours.pair))
 
 
-def test_a_ca_file_without_a_certificate_is_a_fault(folder: Path) -> None:
-    write_pair(folder)
-    (folder / "ca.crt").write_text("no certificate")
-    config = folder / "config.yaml"
+def test_a_ca_file_without_a_certificate_is_a_fault(tmp_path: Path) -> None:
+    write_two_nodes(tmp_path / "dump.json")
+    write_pair(tmp_path)
+    (tmp_path / "ca.crt").write_text("no certificate")
+    config = tmp_path / "config.yaml"
     config.write_text(
         "cluster: {source: file, files: [dump.json]}\n"
         "webhook: {certificateFile: tls.crt, keyFile: tls.key, clientCaFile: ca.crt}\n"

@@ -19,7 +19,7 @@ from service.http.health import Health
 from service.http.listeners import Listeners, allow_connections
 from service.http.middleware import ConcurrencyLimit, build_slots
 from service.settings.settings import Settings
-from tests.api.two_nodes import FILTER, QUESTION
+from tests.api.two_nodes import FILTER, QUESTION, file_config, write_two_nodes
 from tests.service_process import (
     DEADLINE_SECONDS,
     Answer,
@@ -173,6 +173,16 @@ def test_as_many_files_may_be_open_as_the_process_is_allowed(
 # --- the real process --------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """Run the real process over two nodes; what follows leaves it as it is."""
+    folder = tmp_path_factory.mktemp("two-nodes")
+    write_two_nodes(folder / "dump.json")
+    with ServiceProcess(folder, file_config()) as running:
+        running.wait_ready()
+        yield running
+
+
 def chunks(count: int, size: int) -> Iterator[bytes]:
     """Yield a chunked body, without its end."""
     for _ in range(count):
@@ -262,7 +272,9 @@ def test_a_client_that_asks_before_it_sends_a_body_is_answered_at_once(
     headers = ["Host: x", "Connection: close", "Expect: 100-continue", header]
     lines = [f"{line} HTTP/1.1", *filter(None, headers), "", ""]
     received = b""
-    with socket.create_connection(("127.0.0.1", service.port), 10) as client:
+    with socket.create_connection(
+        ("127.0.0.1", service.port), DEADLINE_SECONDS
+    ) as client:
         client.sendall("\r\n".join(lines).encode())
         while data := client.recv(65_536):
             received += data
@@ -275,7 +287,9 @@ def test_answers_have_no_byte_too_many(service: ServiceProcess) -> None:
     call = head.encode() + b"\r\n" + QUESTION
     last = head.encode() + b"Connection: close\r\n\r\n" + QUESTION
     received = b""
-    with socket.create_connection(("127.0.0.1", service.port), 30) as client:
+    with socket.create_connection(
+        ("127.0.0.1", service.port), DEADLINE_SECONDS
+    ) as client:
         client.sendall(call + call + last)
         while data := client.recv(65_536):
             received += data

@@ -123,7 +123,9 @@ def test_a_call_under_way_is_answered_before_the_end(folder: Path) -> None:
     with ServiceProcess(folder, file_config()) as service:
         service.wait_ready()
         head = f"POST {FILTER} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(QUESTION)}"
-        with socket.create_connection(("127.0.0.1", service.port), 30) as client:
+        with socket.create_connection(
+            ("127.0.0.1", service.port), DEADLINE_SECONDS
+        ) as client:
             client.sendall(f"{head}\r\n\r\n".encode() + QUESTION[:-1])
             wait_until(
                 lambda: service.get("/healthz").status == 200, "the head has arrived"
@@ -142,7 +144,9 @@ def test_a_call_under_way_is_answered_before_the_end(folder: Path) -> None:
 def test_a_call_that_never_ends_is_cut_after_a_while(folder: Path) -> None:
     config = file_config(server={"stopSeconds": 0.3})
     with ServiceProcess(folder, config) as service:
-        with socket.create_connection(("127.0.0.1", service.port), 30) as client:
+        with socket.create_connection(
+            ("127.0.0.1", service.port), DEADLINE_SECONDS
+        ) as client:
             client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
             assert service.get("/healthz").status == 200
 

@@ -74,7 +74,9 @@ def fetch(service: ServiceProcess, folder: Path, method: str, path: str) -> Answ
 
 def serial_of(service: ServiceProcess) -> int:
     """Return the serial number of the certificate that new connections get."""
-    pem = ssl.get_server_certificate(("127.0.0.1", port_of(service)), timeout=30)
+    pem = ssl.get_server_certificate(
+        ("127.0.0.1", port_of(service)), timeout=DEADLINE_SECONDS
+    )
     return x509.load_pem_x509_certificate(pem.encode()).serial_number
 
 

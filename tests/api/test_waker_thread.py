@@ -30,7 +30,7 @@ def test_a_fault_of_our_own_does_not_end_the_thread(
     monkeypatch.setattr(scene.waker, "step", fail_once)
 
     scene.waker.start()
-    is_told.wait(5)
+    is_told.wait(60)
     is_alive = scene.waker._thread.is_alive()
     scene.waker.stop()
 

@@ -30,7 +30,7 @@ def test_pods_at_the_same_moment_are_as_pods_one_after_the_other(
 ) -> None:
     for _ in range(5):
         admissions = Admissions(nodes=nodes)
-        ready = Barrier(pods, timeout=10)
+        ready = Barrier(pods, timeout=60)
 
         def review(
             _number: int, admissions: Admissions = admissions, ready: Barrier = ready

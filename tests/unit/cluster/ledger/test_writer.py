@@ -1,4 +1,5 @@
 import logging
+import time
 
 import pytest
 
@@ -22,10 +23,18 @@ class RecordingCell(SnapshotCell):
     def __init__(self) -> None:
         super().__init__()
         self.published: list[Snapshot] = []
+        self._first_seconds: float | None = None
 
     def publish(self, snapshot: Snapshot) -> None:
         super().publish(snapshot)
         self.published.append(snapshot)
+        if self._first_seconds is None:
+            self._first_seconds = time.monotonic()
+
+    def seconds_since_first(self) -> float:
+        """Return the age of the first snapshot, 0 while there is none."""
+        first = self._first_seconds
+        return 0.0 if first is None else time.monotonic() - first
 
 
 class Harness:
@@ -108,7 +117,9 @@ def test_a_node_is_sound_again_without_any_change() -> None:
     """The writer wakes by itself when the time of a failing node is over."""
     harness = Harness()
     span = 0.05
-    ledger = Ledger((), Failures(FailureLimits(owners=1, seconds=span)))
+    # Time stands until the node has been seen to fail, however long that takes.
+    clock = harness.cell.seconds_since_first
+    ledger = Ledger((), Failures(FailureLimits(owners=1, seconds=span), clock))
     harness.writer = LedgerWriter(ledger, harness.cell, harness._count_error)
     failed = make_pod(
         gpus=1,
