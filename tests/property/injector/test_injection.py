@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import jsonpatch
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -238,6 +239,14 @@ def test_keeping_changes_no_value_that_is_set(pod: dict[str, Any]) -> None:
             had = ((before.get("resources") or {}).get("requests") or {}).get(resource)
             if limit is not None and had is None:
                 assert exact_amount(value) <= exact_amount(limit)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="Python's == takes false for 0; no step writes one in place of the other",
+)
+def test_a_patch_tells_false_from_zero() -> None:
+    assert json_patch({"a": {"b": False}}, {"a": {"b": 0}})
 
 
 @given(json_value, json_value)
