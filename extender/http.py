@@ -1,24 +1,24 @@
 """Falcon resources of the extender, and the answers to their errors.
 
 A resource decodes a call, has it judged on one snapshot and encodes the answer; then it
-hands one outcome to its listeners, in their order.
+hands one outcome to its listeners, one after the other.
 """
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import falcon
 
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
+from extender.tracking.assumed_pods import AssumedPods
 from extender.verbs.call import FilterOutcome, PrioritizeOutcome, VerbCall
 from extender.verbs.fresh_snapshot import SnapshotWait, deadline_of
 from extender.verbs.lookup import look_up
 from extender.verbs.options import VerbOptions
-from extender.verbs.preempt import preempt_nodes
+from extender.verbs.preempt import Preemption, preempt_nodes
 from extender.verbs.reuse import FilterMemo
 from extender.verbs.verbs import (
-    Assumed,
     count_claimed,
     filter_nodes,
     prioritize_nodes,
@@ -28,7 +28,6 @@ from extender.wire import answers
 from extender.wire import filter as wire
 from extender.wire.preempt import decode_preempt_args, encode_preempt_result
 from scoring.feasibility import Feasibility
-from scoring.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -42,28 +41,18 @@ FilterListener: TypeAlias = Callable[[FilterOutcome], None]
 
 PrioritizeListener: TypeAlias = Callable[[PrioritizeOutcome], None]
 
-
-class AssumedRequests(Protocol):
-    """Requests of pods that answers have just placed; `AssumedPods` is one."""
-
-    def forget(self, uid: str) -> None:
-        """Forget where a pod was put: it is asked about again."""
-        ...
-
-    def by_node(self, snapshot: Snapshot, asking: str) -> Assumed:
-        """Return the requests that `snapshot` does not show, by node name."""
-        ...
+PreemptListener: TypeAlias = Callable[[Preemption], None]
 
 
 class FilterResource:
-    """``POST /scheduler/filter``: which candidates can hold the pod."""
+    """``POST /scheduler/filter``: the candidates that can hold the pod."""
 
     def __init__(
         self,
         source: SnapshotSource,
         options: Callable[[], VerbOptions],
         snapshot_wait: SnapshotWait | None,
-        assumed: AssumedRequests,
+        assumed: AssumedPods,
         listeners: Iterable[FilterListener],
     ) -> None:
         self._source = source
@@ -123,7 +112,7 @@ class PrioritizeResource:
         source: SnapshotSource,
         options: Callable[[], VerbOptions],
         memo: FilterMemo,
-        assumed: AssumedRequests,
+        assumed: AssumedPods,
         listeners: Iterable[PrioritizeListener],
     ) -> None:
         self._source = source
@@ -156,29 +145,21 @@ class PrioritizeResource:
             tell(outcome)
 
 
-class PreemptObserver(Protocol):
-    """Told of each answered preempt call; implemented by the metrics."""
-
-    def preempted(self, result: Feasibility) -> None:
-        """Count an answered preempt call."""
-        ...
-
-
 class PreemptResource:
-    """``POST /scheduler/preempt``: on which candidates eviction would help."""
+    """``POST /scheduler/preempt``: the candidates on which eviction would help."""
 
     def __init__(
         self,
         source: SnapshotSource,
         options: Callable[[], VerbOptions],
-        observer: PreemptObserver,
+        listeners: Iterable[PreemptListener],
     ) -> None:
         self._source = source
         self._options = options
-        self._observer = observer
+        self._listeners = tuple(listeners)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Decode, judge on one snapshot, encode."""
+        """Decode, judge on one snapshot, encode, and tell the listeners."""
         deadline = deadline_of(req.context)
         args = decode_preempt_args(req.bounded_stream.read())
         deadline.check()
@@ -186,7 +167,8 @@ class PreemptResource:
         deadline.check()
         resp.content_type = falcon.MEDIA_JSON
         resp.data = encode_preempt_result(preemption.kept)
-        self._observer.preempted(preemption.result)
+        for tell in self._listeners:
+            tell(preemption)
         if logger.isEnabledFor(logging.DEBUG):
             _log_call(
                 PREEMPT,

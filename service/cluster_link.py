@@ -60,7 +60,7 @@ class ClusterLink:
         self.waker: Waker | None = None
         if settings.wake_up:
             self.waker = Waker(
-                cell, options, api, metrics, annotation=settings.wake_up_annotation
+                cell, options, api, metrics.woke, annotation=settings.wake_up_annotation
             )
 
     def start(self) -> None:

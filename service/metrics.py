@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from extender.tracking.deferred import DeferredMetrics
 from extender.verbs.call import FilterOutcome, PrioritizeOutcome
+from extender.verbs.preempt import Preemption
 from extender.wakeup.waker import OUTCOMES as WAKE_OUTCOMES
 from injector.steps import AdmissionOutcome, AdmissionReason
 from scoring.feasibility import REASONS, Feasibility, Verdict
@@ -220,8 +221,9 @@ class Metrics:
         self._prioritize_in.observe(count)
         self._prioritize_out.observe(count)
 
-    def preempted(self, result: Feasibility) -> None:
+    def preempted(self, preemption: Preemption) -> None:
         """Count the candidates of an answered preempt call."""
+        result = preemption.result
         count = len(result.verdicts)
         self._preempt_in.observe(count)
         self._preempt_out.observe(count - int(np.count_nonzero(result.verdicts)))

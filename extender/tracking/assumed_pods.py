@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from extender.verbs.call import FilterOutcome, PrioritizeOutcome, VerbCall
+from scoring.bounded import BoundedDict
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
 
@@ -14,13 +15,13 @@ from scoring.snapshot import Snapshot
 MAX_SECONDS: Final = 2.0
 
 # More than kube-scheduler places in that time.
-MAX_PLACEMENTS: Final = 1024
+MAX_PODS: Final = 1024
 
 _NONE: Final[Mapping[str, tuple[Request, ...]]] = MappingProxyType({})
 
 
-class _Placement(NamedTuple):
-    """Where a pod was put, and when, by the monotonic clock."""
+class _AssumedPod(NamedTuple):
+    """A node and what a pod asks of it, noted at a time of the monotonic clock."""
 
     node_name: str
     request: Request
@@ -28,7 +29,7 @@ class _Placement(NamedTuple):
 
 
 class AssumedPods:
-    """Pods that stood alone on top of an answer; any thread may call it.
+    """Pods for which an answer left one best node; any thread may call it.
 
     kube-scheduler runs ahead of its bindings: without these, a score sends one pod
     after the other to the node that was the best a moment ago. Scores count them,
@@ -51,8 +52,8 @@ class AssumedPods:
         self._is_counting = is_counting
         self._clock = clock
         self._lock = threading.Lock()
-        # pod UID -> its placement; the oldest first
-        self._assumed_pods: dict[str, _Placement] = {}
+        # pod UID -> its node; the oldest first
+        self._assumed_pods = BoundedDict[str, _AssumedPod](MAX_PODS)
 
     def filtered(self, outcome: FilterOutcome) -> None:
         """Note the only node of a filter answer: no priorities are asked for then."""
@@ -74,17 +75,15 @@ class AssumedPods:
         ----------
         uid : str
             A pod without one is not noted: nothing would tell that it is bound.
-        node_name : str
         request : tuple of (str, int)
             The managed part of its effective request.
         """
         if not (self._is_counting and uid and request):
             return
         with self._lock:
-            self._assumed_pods.pop(uid, None)  # the new one goes to the end
-            self._assumed_pods[uid] = _Placement(node_name, request, self._clock())
-            if len(self._assumed_pods) > MAX_PLACEMENTS:
-                del self._assumed_pods[next(iter(self._assumed_pods))]
+            self._assumed_pods.keep_newest(
+                uid, _AssumedPod(node_name, request, self._clock())
+            )
 
     def forget(self, uid: str) -> None:
         """Forget where a pod was put: it is asked about again."""
@@ -95,7 +94,7 @@ class AssumedPods:
     def by_node(
         self, snapshot: Snapshot, asking: str = ""
     ) -> Mapping[str, tuple[Request, ...]]:
-        """Return what is on its way to each node and not in `snapshot` yet.
+        """Return the requests of pods assumed on each node that `snapshot` lacks.
 
         Parameters
         ----------
@@ -116,14 +115,14 @@ class AssumedPods:
             oldest = self._clock() - MAX_SECONDS
             over = [
                 uid
-                for uid, placement in self._assumed_pods.items()
-                if placement.noted_at < oldest
+                for uid, pod in self._assumed_pods.items()
+                if pod.noted_at < oldest
                 or uid in snapshot.bound_pods
                 or uid in snapshot.departed
             ]
             for uid in over:
                 del self._assumed_pods[uid]
-            for uid, placement in self._assumed_pods.items():
+            for uid, pod in self._assumed_pods.items():
                 if uid != asking:
-                    found.setdefault(placement.node_name, []).append(placement.request)
+                    found.setdefault(pod.node_name, []).append(pod.request)
         return {node_name: tuple(requests) for node_name, requests in found.items()}

@@ -29,7 +29,7 @@ class _Sighting:
 
 
 class CountMismatches:
-    """Has all pods listed anew when a disagreement lasts; any thread may call it.
+    """Has all pods listed again when a disagreement lasts; any thread may call it.
 
     One is lasting when the node is seen to disagree again after `limit_seconds`, and
     was not seen to agree in between, about as large a request or a larger one.
@@ -38,7 +38,6 @@ class CountMismatches:
     ----------
     relist : callable
         Given a reason fit for a metric's label.
-    limit_seconds : float
     monotonic : callable
         Returns seconds.
     """

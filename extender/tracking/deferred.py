@@ -1,6 +1,6 @@
 """`DeferredMetrics`: notes of calls, worked in by batches after the answers are out.
 
-PERF: what is only read by operators takes a quarter of a call if it is worked into
+PERF: numbers that only operators read take a quarter of a call if they go into
 metrics and tables at once, with code that is cold by then; bench/extender/http.py
 """
 
@@ -14,13 +14,13 @@ logger = logging.getLogger(__name__)
 
 MAX_PENDING: Final = 1024
 
-SETTLE_SECONDS: Final = 0.25
+FLUSH_SECONDS: Final = 0.25
 
 
 class DeferredMetrics:
-    """Keeps notes until they are settled; any thread may call it.
+    """Keeps notes until they are flushed; any thread may call it.
 
-    Whoever reads what the notes become calls `flush` first.
+    A reader of what the notes become calls `flush` first.
 
     Parameters
     ----------
@@ -47,12 +47,7 @@ class DeferredMetrics:
 
 
 class DeferredThread:
-    """Settles notes a few times a second, on a thread of its own.
-
-    Parameters
-    ----------
-    flush : sequence of callables
-    """
+    """Flushes notes a few times a second, on a thread of its own."""
 
     def __init__(self, flush: Sequence[Callable[[], None]]) -> None:
         self._flush = tuple(flush)
@@ -60,16 +55,16 @@ class DeferredThread:
         self._thread = threading.Thread(target=self._run, name="settle", daemon=True)
 
     def start(self) -> None:
-        """Start settling."""
+        """Start flushing."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Settle for the last time; returns when the thread has ended."""
+        """Flush for the last time; returns when the thread has ended."""
         self._stopped.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(SETTLE_SECONDS):
+        while not self._stopped.wait(FLUSH_SECONDS):
             for flush in self._flush:
                 try:
                     flush()

@@ -1,4 +1,4 @@
-"""`LastAnswers`: what was last sent to kube-scheduler about each pod."""
+"""`LastAnswers` to kube-scheduler, about each pod."""
 
 import threading
 import time
@@ -11,6 +11,7 @@ import numpy as np
 from extender.tracking.deferred import DeferredMetrics
 from extender.verbs.call import FilterOutcome, PrioritizeOutcome
 from extender.wire.answers import shown_text
+from scoring.bounded import BoundedDict
 from scoring.snapshot import Int64Array
 
 MAX_PODS: Final = 1024
@@ -71,7 +72,7 @@ class LastAnswers:
         self._clock = clock
         self._lock = threading.Lock()
         # pod UID -> verb -> its last answer; the pod asked about last stands last
-        self._calls: dict[str, dict[str, LastAnswer]] = {}
+        self._calls = BoundedDict[str, dict[str, LastAnswer]](MAX_PODS)
         self.deferred = DeferredMetrics(lambda note, *values: note(*values))
 
     def filtered(self, outcome: FilterOutcome) -> None:
@@ -159,7 +160,5 @@ class LastAnswers:
         if not pod_uid:
             return
         with self._lock:
-            calls = {**self._calls.pop(pod_uid, {}), verb: call}
-            self._calls[pod_uid] = calls
-            if len(self._calls) > MAX_PODS:
-                del self._calls[next(iter(self._calls))]
+            calls = {**self._calls.get(pod_uid, {}), verb: call}
+            self._calls.keep_newest(pod_uid, calls)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from cluster.ledger.writer import SnapshotSource
 from extender.verbs.call import FilterOutcome, VerbCall
+from scoring.bounded import BoundedDict
 from scoring.candidates import (
     Candidates,
     LabelKeys,
@@ -166,10 +167,9 @@ class SharedResults:
     ) -> None:
         self.compute = RowResults(compute)
         self.keys = keys
-        self._max_kept = max_kept
         self._lock = threading.Lock()
         # request -> its results; the one asked for last stands last
-        self._kept: dict[RequestKey, ResultsOfNodes] = {}
+        self._kept = BoundedDict[RequestKey, ResultsOfNodes](max_kept)
 
     def take(
         self,
@@ -237,12 +237,10 @@ class SharedResults:
 
     def _keep(self, key: RequestKey, results: ResultsOfNodes) -> None:
         with self._lock:
-            before = self._kept.pop(key, None)
+            before = self._kept.get(key)
             if before is not None and before.generation > results.generation:
                 results = before  # a call on an older snapshot came later
-            self._kept[key] = results
-            if len(self._kept) > self._max_kept:
-                del self._kept[next(iter(self._kept))]
+            self._kept.keep_newest(key, results)
 
 
 # Above this many candidates numpy is the faster way; and more resources than these are
@@ -256,7 +254,7 @@ class _KnownRows(NamedTuple):
     """Results for one request: row of a candidate -> one value per array."""
 
     dtypes: tuple[np.dtype[Any], ...]
-    results: dict[Row, tuple[Any, ...]]
+    results: BoundedDict[Row, tuple[Any, ...]]
 
 
 class RowResults:
@@ -270,7 +268,7 @@ class RowResults:
 
     def __init__(self, compute: Compute) -> None:
         self._compute = compute
-        self._known: dict[RequestKey, _KnownRows] = {}
+        self._known = BoundedDict[RequestKey, _KnownRows](MAX_REQUESTS)
 
     def __call__(self, candidates: Candidates, pod_request: PodRequest) -> Arrays:
         """Return what `compute` gives for the candidates, arrays of shape (C,)."""
@@ -290,14 +288,10 @@ class RowResults:
     def _keep(self, key: RequestKey, rows: list[Row], arrays: Arrays) -> None:
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= MAX_REQUESTS:
-                self._known = {}
-            known = _KnownRows(tuple(array.dtype for array in arrays), {})
-            self._known[key] = known
-        if len(known.results) >= MAX_ROWS:
-            known.results.clear()
+            dtypes = tuple(array.dtype for array in arrays)
+            known = self._known.keep(key, _KnownRows(dtypes, BoundedDict(MAX_ROWS)))
         values = zip(*(array.tolist() for array in arrays), strict=True)
-        known.results.update(zip(rows, values, strict=True))
+        known.results.keep_all(zip(rows, values, strict=True))
 
 
 def rows_of(candidates: Candidates) -> list[Row]:

@@ -15,6 +15,7 @@ from cluster.decode.objects import PodConstraints, PodRecord
 from extender.verbs.lookup import pod_request_of_record
 from extender.verbs.options import VerbOptions
 from extender.verbs.reuse import Arrays, SharedResults
+from scoring.bounded import BoundedDict
 from scoring.candidates import Candidates, PodRequest, take_columns
 from scoring.eligibility import eligible_columns, node_cost
 from scoring.feasibility import judge
@@ -86,7 +87,7 @@ class FeasibleNodes:
         self._options = options
         self._keys = options.label_keys
         self._shared_results = SharedResults(_pass_all, options.label_keys, MAX_KEPT)
-        self._eligibility: dict[bytes, _Eligibility] = {}
+        self._eligibility = BoundedDict[bytes, _Eligibility](MAX_KEPT)
 
     def adopt(self, options: VerbOptions) -> bool:
         """Go by `options` if they find the same nodes; return whether they do.
@@ -163,7 +164,7 @@ class FeasibleNodes:
         PERF: kept for nodes that have not changed; affinity is read node by node, and
         only of so many nodes at a time as `MAX_COST` pays for.
         """
-        kept = self._eligibility.pop(pod_class.constraints_key, None)
+        kept = self._eligibility.get(pod_class.constraints_key)
         if kept is None or kept.nodes is not snapshot.nodes:
             known = np.full(len(among), UNDECIDED, dtype=np.int8)
         else:
@@ -176,11 +177,10 @@ class FeasibleNodes:
             looked_at[undecided[:affordable]] = True
             found = eligible_columns(snapshot, constraints, looked_at)
             known[looked_at] = found[looked_at]
-        self._eligibility[pod_class.constraints_key] = _Eligibility(
-            snapshot.generation, snapshot.nodes, known
+        self._eligibility.keep_newest(
+            pod_class.constraints_key,
+            _Eligibility(snapshot.generation, snapshot.nodes, known),
         )
-        if len(self._eligibility) > MAX_KEPT:
-            del self._eligibility[next(iter(self._eligibility))]
         columns = np.flatnonzero(among & (known == 1))
         return FoundNodes(columns, is_partial=len(undecided) > affordable)
 

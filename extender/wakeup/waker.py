@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -58,14 +58,6 @@ _SETTLED: Final[Mapping[int, str]] = {
 }
 
 
-class WakeObserver(Protocol):
-    """Told of each wake-up; implemented by the metrics."""
-
-    def woke(self, outcome: str) -> None:
-        """Count one patch, by one of `OUTCOMES`."""
-        ...
-
-
 class Waker:
     """Wakes unschedulable pods; any thread may call `filtered`, `start` and `stop`.
 
@@ -73,6 +65,8 @@ class Waker:
     ----------
     options : callable
         Returns what the settings say of the verbs at this moment.
+    woke : callable
+        Told what became of each patch, one of `OUTCOMES`.
     annotation : str
         Its name.
     pace : Pace
@@ -84,7 +78,7 @@ class Waker:
         cell: SnapshotCell,
         options: Callable[[], VerbOptions],
         api: ApiWriter,
-        observer: WakeObserver,
+        woke: Callable[[str], None],
         *,
         annotation: str,
         pace: Pace | None = None,
@@ -92,7 +86,7 @@ class Waker:
         self._cell = cell
         self._options = options
         self._api = api
-        self._observer = observer
+        self._woke = woke
         self._annotation = annotation
         pace = pace or Pace()
         self._monotonic = pace.monotonic
@@ -172,7 +166,7 @@ class Waker:
             outcome = self._after(error, wake)
         else:
             self._wake_ups.woken(wake.uid, self._monotonic())
-        self._observer.woke(outcome)
+        self._woke(outcome)
         fields = {"pod_uid": wake.uid, "outcome": outcome, "generation": generation}
         logger.debug("pod woken", extra={"fields": fields})
 

@@ -164,5 +164,5 @@ def lacks_of(pod: Pod) -> list[Fault]:
 
 
 def _is_within(path: str, other: str) -> bool:
-    """Say whether one of two paths leads to the other."""
+    """Whether one of two paths leads to the other."""
     return path.startswith(other) or other.startswith(path)

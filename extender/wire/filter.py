@@ -134,10 +134,6 @@ def decode_args(body: bytes) -> ExtenderArgs:
     body : bytes
         With either ``NodeNames`` or ``Nodes``, keys in any casing.
 
-    Returns
-    -------
-    ExtenderArgs
-
     Raises
     ------
     WireError
@@ -159,7 +155,7 @@ def decode_args(body: bytes) -> ExtenderArgs:
 
 
 def _is_plain(body: bytes, pod: bytes) -> bool:
-    """Say whether a decoded body is written as kube-scheduler writes it.
+    """Whether a decoded body is written as kube-scheduler writes it.
 
     The decoder takes the last of two values of one key. Here there is no room for a
     second one: the first value is the decoded pod, and the list of names that follows

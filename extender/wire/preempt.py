@@ -116,10 +116,6 @@ def decode_preempt_args(body: bytes) -> PreemptArgs:
         With either ``NodeNameToMetaVictims`` or ``NodeNameToVictims``, keys in any
         casing.
 
-    Returns
-    -------
-    PreemptArgs
-
     Raises
     ------
     WireError

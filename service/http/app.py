@@ -108,35 +108,9 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     app.add_error_handler(WireError, MalformedHandler(answered.note_fault))
     app.add_error_handler(ReviewError, reject_malformed)
     app.add_error_handler(NotSyncedError, reject_unsynced)
-    # The same question about a cluster from files has the same answer.
+    # The same call about a cluster from files has the same answer.
     assumed = AssumedPods(is_counting=False) if link is None else link.assumed_pods
-    memo = FilterMemo(cell)
-    filter_listeners: list[FilterListener] = [
-        memo.filtered,
-        assumed.filtered,
-        metrics.filtered,
-    ]
-    if link is not None:
-        filter_listeners.append(CountMismatches(link.relist).filtered)
-    filter_listeners.append(answered.filtered)
-    if link is not None and link.waker is not None:
-        filter_listeners.append(link.waker.filtered)
-    snapshot_wait = None if link is None else link.snapshot_wait
-    app.add_route(
-        FILTER_PATH,
-        FilterResource(cell, options, snapshot_wait, assumed, filter_listeners),
-    )
-    app.add_route(
-        PRIORITIZE_PATH,
-        PrioritizeResource(
-            cell,
-            options,
-            memo,
-            assumed,
-            (assumed.prioritized, metrics.prioritized, answered.prioritized),
-        ),
-    )
-    app.add_route(PREEMPT_PATH, PreemptResource(cell, options, metrics))
+    _add_verbs(app, cell, options, metrics, answered, assumed, link)
     app.add_route(MUTATE_PATH, webhook)
     app.add_route(
         EXPLAIN_PATH,
@@ -149,6 +123,44 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     )
     _add_probes(app, health, liveness)
     return app
+
+
+def _add_verbs(  # noqa: PLR0913, PLR0917 - as `create_app`
+    app: falcon.App[falcon.Request, falcon.Response],
+    cell: SnapshotCell,
+    options: Callable[[], VerbOptions],
+    metrics: Metrics,
+    answered: LastAnswers,
+    assumed: AssumedPods,
+    link: ClusterLink | None,
+) -> None:
+    """Add the routes of kube-scheduler's verbs, with all who are told of answers."""
+    memo = FilterMemo(cell)
+    filter_listeners: list[FilterListener] = [
+        memo.filtered,
+        assumed.filtered,
+        metrics.filtered,
+    ]
+    if link is not None:
+        filter_listeners.append(CountMismatches(link.relist).filtered)
+    filter_listeners.append(answered.filtered)
+    if link is not None and link.waker is not None:
+        filter_listeners.append(link.waker.filtered)
+    prioritize_listeners = (
+        assumed.prioritized,
+        metrics.prioritized,
+        answered.prioritized,
+    )
+    snapshot_wait = None if link is None else link.snapshot_wait
+    app.add_route(
+        FILTER_PATH,
+        FilterResource(cell, options, snapshot_wait, assumed, filter_listeners),
+    )
+    app.add_route(
+        PRIORITIZE_PATH,
+        PrioritizeResource(cell, options, memo, assumed, prioritize_listeners),
+    )
+    app.add_route(PREEMPT_PATH, PreemptResource(cell, options, [metrics.preempted]))
 
 
 def _add_probes(

@@ -29,18 +29,12 @@ class Writer:
             raise self.error
 
 
-class Outcomes(list[str]):
-    """Notes what became of each patch."""
-
-    def woke(self, outcome: str) -> None:
-        self.append(outcome)
-
-
 class Scene:
     """Two refused pods that a node takes from the first second on."""
 
     def __init__(self, *, is_synced: bool = True) -> None:
-        self.api, self.outcomes = Writer(), Outcomes()
+        self.api = Writer()
+        self.outcomes: list[str] = []
         pods = [make_pod(name=name, gpus=1) for name in ("a", "b")]
         self.pods = RefusedPods(BUSY, *pods)
         cell = SnapshotCell()
@@ -49,7 +43,7 @@ class Scene:
             cell,
             lambda: self.pods.options,
             self.api,
-            self.outcomes,
+            self.outcomes.append,
             annotation="example.com/woken",
             pace=pace,
         )

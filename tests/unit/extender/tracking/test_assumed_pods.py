@@ -154,7 +154,7 @@ def test_switched_off_nothing_is_noted() -> None:
 
 
 def test_the_oldest_placements_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extender.tracking.assumed_pods, "MAX_PLACEMENTS", 2)
+    monkeypatch.setattr(extender.tracking.assumed_pods, "MAX_PODS", 2)
     assumed_pods = AssumedPods()
 
     for uid, node_name in (("u1", "a"), ("u2", "b"), ("u1", "c"), ("u3", "d")):

@@ -6,7 +6,7 @@ import pytest
 
 from extender.http import PreemptResource
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline, DeadlineError
-from scoring.feasibility import Feasibility
+from extender.verbs.preempt import Preemption
 from scoring.snapshot import Snapshot
 from service.http.waitress_channel import ARRIVED_KEY
 from service.runtime import build_verb_options
@@ -85,7 +85,7 @@ def test_a_call_that_has_waited_too_long_is_an_error_with_nothing_in_it(
 
 def test_a_preempt_call_that_takes_too_long_is_not_answered() -> None:
     clock = Clock()
-    answered: list[Feasibility] = []
+    answered: list[Preemption] = []
 
     class Slow:
         """A source whose snapshot takes two seconds to judge on."""
@@ -95,15 +95,8 @@ def test_a_preempt_call_that_takes_too_long_is_not_answered() -> None:
             clock.now += 2.0
             return make_snapshot()
 
-    class Observer:
-        """Told of an answer."""
-
-        @staticmethod
-        def preempted(result: Feasibility) -> None:
-            answered.append(result)
-
     options = build_verb_options(make_settings())
-    resource = PreemptResource(Slow(), lambda: options, Observer())
+    resource = PreemptResource(Slow(), lambda: options, [answered.append])
     verb_call = {"Pod": make_pod(gpus=1), "NodeNameToMetaVictims": {}}
     req = falcon.Request(
         falcon.testing.create_environ(method="POST", body=json.dumps(verb_call))
