@@ -31,8 +31,8 @@ class LastAnswer(msgspec.Struct, frozen=True, rename="camel"):
     at : float
         Seconds since the epoch.
     fault : str
-        What of the pod cannot be read; the call was answered 400, and nothing else is
-        said of it.
+        The field of the pod that cannot be read; the call was answered 400, and no
+        other number is set.
     generation : int
         Of the snapshot that the answer was computed from.
     offered : int

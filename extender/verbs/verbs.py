@@ -165,7 +165,7 @@ def _evaluate(
     """Return one part of what `VerbOptions.assess` gives for each candidate.
 
     Candidates in the columns `special`, and those that the cache lacks, are computed
-    for this very pod, the others with those that ask alike.
+    for this very pod, the others with all pods of its request.
     """
     snapshot, pod_request, columns = (
         verb_call.snapshot,

@@ -11,7 +11,7 @@ from extender.wakeup.waker import Waker
 from scoring.feasibility import Verdict
 from tests.builders import make_node, make_pod
 from tests.fakes.outcomes import make_filter_outcome
-from tests.fakes.refused_pods import RefusedPods
+from tests.fakes.unschedulable_pods import UnschedulablePods
 
 BUSY: Final = make_node(gpus=4, labels={"nvidia.com/mig.config.state": "pending"})
 
@@ -36,7 +36,7 @@ class Scene:
         self.api = Writer()
         self.outcomes: list[str] = []
         pods = [make_pod(name=name, gpus=1) for name in ("a", "b")]
-        self.pods = RefusedPods(BUSY, *pods)
+        self.pods = UnschedulablePods(BUSY, *pods)
         cell = SnapshotCell()
         pace = Pace(monotonic=lambda: self.pods.now, rng=random.Random(1))  # noqa: S311
         self.waker = Waker(
@@ -51,7 +51,7 @@ class Scene:
             self.waker.filtered(
                 make_filter_outcome(
                     [Verdict.TOO_FEW],
-                    pod_request=self.pods.ask_of(pod),
+                    pod_request=self.pods.request_of(pod),
                     generation=self.pods.snapshot.generation,
                 )
             )

@@ -1,4 +1,4 @@
-"""Placements under way against the plain rule, over histories of calls and events."""
+"""Assumed pods against the plain rule, over histories of calls and events."""
 
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extender.wakeup.feasible_nodes import MAX_COST
 from tests.builders import make_node, make_pod
-from tests.fakes.refused_pods import RefusedPods
+from tests.fakes.unschedulable_pods import UnschedulablePods
 
 NODES: Final = ("a", "b", "c")
 SIZES: Final = (1, 2, 4)
@@ -79,7 +79,7 @@ class Reference:
     def __init__(self, states: dict[str, NodeState]) -> None:
         trees = [state.tree(name) for name, state in states.items()]
         self.states = dict(states)
-        self.pods = RefusedPods(
+        self.pods = UnschedulablePods(
             *trees,
             *map(refusable, SIZES),
             *(state.holder(name) for name, state in states.items()),

@@ -80,7 +80,7 @@ POD = make_pod(name="asking", requests={GPU: "2"})
         pytest.param(("idle", "idle"), ("idle",), id="a name twice"),
     ],
 )
-def test_a_recalled_question_has_the_answer_of_a_new_one(
+def test_a_recalled_call_has_the_answer_of_a_new_one(
     asked: tuple[str, ...], passed: tuple[str, ...]
 ) -> None:
     memo = make_memo(filter_call(body_of(POD, *asked)))
@@ -89,8 +89,8 @@ def test_a_recalled_question_has_the_answer_of_a_new_one(
     recalled = memo.recall(body, OPTIONS)
 
     assert recalled is not None
-    posed = look_up(wire.decode_args(body), SNAPSHOT, OPTIONS)
-    assert answer_from(recalled) == answer_to(posed)
+    asked_again = look_up(wire.decode_args(body), SNAPSHOT, OPTIONS)
+    assert answer_from(recalled) == answer_to(asked_again)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_a_newer_snapshot_of_the_same_nodes_is_what_is_answered_from() -> None:
     recalled = memo.recall(body, OPTIONS)
 
     assert recalled is not None
-    posed = look_up(wire.decode_args(body), newer, OPTIONS)
+    asked_again = look_up(wire.decode_args(body), newer, OPTIONS)
     before = look_up(wire.decode_args(body), SNAPSHOT, OPTIONS)
-    assert answer_from(recalled) == answer_to(posed) != answer_to(before)
+    assert answer_from(recalled) == answer_to(asked_again) != answer_to(before)
 
 
 def test_other_nodes_are_asked_anew() -> None:

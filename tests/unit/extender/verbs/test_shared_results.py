@@ -1,4 +1,4 @@
-"""What is kept of all nodes equals what would be computed anew."""
+"""What is kept of all nodes equals what would be computed."""
 
 from typing import Any
 

@@ -33,12 +33,12 @@ def read_pod(tree: dict[str, Any]) -> Pod:
 
 
 def asking(pod: dict[str, Any], *names: str) -> wire.ExtenderArgs:
-    """Return a question in the form of names."""
+    """Return a call in the form of names."""
     return wire.ExtenderArgs(read_pod(pod), names)
 
 
 def asking_with(pod: dict[str, Any], *nodes: dict[str, Any]) -> wire.ExtenderArgs:
-    """Return a question in the form of objects."""
+    """Return a call in the form of objects."""
     objects = {
         node["metadata"]["name"]: msgspec.Raw(msgspec.json.encode(node))
         for node in nodes
@@ -163,7 +163,7 @@ def test_weights_and_maximum_are_those_of_the_options() -> None:
     assert got == [7, 0]
 
 
-# --- templates: nodes that only the question knows ---------------------------
+# --- templates: nodes that only the call knows ---------------------------
 
 
 def test_a_template_is_judged_by_its_own_labels_and_amounts() -> None:
@@ -290,7 +290,7 @@ def holding(**gpus: int) -> Snapshot:
     )
 
 
-def short_places(
+def shortlist_of(
     args: wire.ExtenderArgs, snapshot: Snapshot, options: VerbOptions = SHORT
 ) -> list[int] | None:
     """Return the indexes of the shortlist, None for all that are feasible."""
@@ -304,7 +304,7 @@ def test_a_shortlist_has_the_best_feasible_nodes() -> None:
 
     args = asking(make_pod(gpus=1), "idle", "full", "good", "fair")
 
-    assert short_places(args, snapshot) == [2]  # u 0.625 is within the target
+    assert shortlist_of(args, snapshot) == [2]  # u 0.625 is within the target
 
 
 def test_a_shortlist_is_in_the_order_of_the_question() -> None:
@@ -316,26 +316,26 @@ def test_a_shortlist_is_in_the_order_of_the_question() -> None:
 
     args = asking(make_pod(gpus=1), "fair", "idle", "good")
 
-    assert short_places(args, snapshot, options) == [0, 2]
+    assert shortlist_of(args, snapshot, options) == [0, 2]
 
 
 def test_equal_nodes_are_taken_by_name() -> None:
     args = asking(make_pod(gpus=1), "c", "a", "b")
 
-    assert short_places(args, holding(a=0, b=0, c=0)) == [1]
+    assert shortlist_of(args, holding(a=0, b=0, c=0)) == [1]
 
 
 def test_nothing_is_left_out_where_no_more_are_feasible() -> None:
     args = asking(make_pod(gpus=4), "a", "b")
 
-    assert short_places(args, holding(a=0, b=8)) is None
+    assert shortlist_of(args, holding(a=0, b=8)) is None
 
 
 def test_a_pod_that_asks_nothing_of_ours_is_offered_all() -> None:
-    assert short_places(asking(make_pod(cpu="1"), "a", "b"), holding(a=0, b=0)) is None
+    assert shortlist_of(asking(make_pod(cpu="1"), "a", "b"), holding(a=0, b=0)) is None
 
 
-# --- placements under way ----------------------------------------------------
+# --- assumed pods ------------------------------------------------------------
 
 
 def test_scores_count_pods_under_way_and_verdicts_do_not() -> None:
@@ -379,7 +379,7 @@ def test_a_failing_node_comes_last_in_a_shortlist() -> None:
     is_broken.setflags(write=False)
     args = asking(make_pod(gpus=1), "broken", "fair")
 
-    assert short_places(args, replace(build_copy(snapshot), failing=is_broken)) == [1]
+    assert shortlist_of(args, replace(build_copy(snapshot), failing=is_broken)) == [1]
 
 
 def build_copy(snapshot: Snapshot) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Which refused pods are woken, and when."""
+"""Unschedulable pods that are woken, and the moments at which they are."""
 
 import tracemalloc
 from dataclasses import replace
@@ -9,16 +9,16 @@ import pytest
 
 from extender.wakeup.queue import UNSEEN_SECONDS
 from tests.builders import make_node, make_pod
-from tests.fakes.refused_pods import (
+from tests.fakes.unschedulable_pods import (
     POD,
     UNSCHEDULABLE,
-    RefusedPods,
+    UnschedulablePods,
     make_busy,
 )
 
 
 def test_a_pod_is_woken_when_a_changed_node_would_take_it() -> None:
-    pods = RefusedPods(make_busy(), POD)
+    pods = UnschedulablePods(make_busy(), POD)
     pods.refuse()
     assert pods.wait(60) == []
 
@@ -29,7 +29,7 @@ def test_a_pod_is_woken_when_a_changed_node_would_take_it() -> None:
 
 def test_a_retry_that_our_late_watch_refuses_is_made_good() -> None:
     # kube-scheduler has seen the change and tries at once; we refuse on the old state.
-    pods = RefusedPods(make_busy(), POD)
+    pods = UnschedulablePods(make_busy(), POD)
     old = pods.snapshot.generation
     pods.put(make_node(gpus=4))
 
@@ -39,7 +39,7 @@ def test_a_retry_that_our_late_watch_refuses_is_made_good() -> None:
 
 
 def test_kube_scheduler_is_given_time_to_try_by_itself() -> None:
-    pods = RefusedPods(make_busy(), POD)
+    pods = UnschedulablePods(make_busy(), POD)
     pods.refuse()
     pods.wait(1)
 
@@ -51,7 +51,7 @@ def test_kube_scheduler_is_given_time_to_try_by_itself() -> None:
 
 
 def test_a_pod_is_woken_once_until_it_is_refused_again() -> None:
-    pods = RefusedPods(make_busy(), POD)
+    pods = UnschedulablePods(make_busy(), POD)
     pods.refuse()
     pods.put(make_node(gpus=4))
     assert pods.wait(10) == ["pod-1"]
@@ -85,7 +85,7 @@ def test_a_changed_node_that_would_not_take_the_pod_wakes_nobody(
     node: dict[str, Any],
 ) -> None:
     pod = make_pod(gpus=1, cpu="2")
-    pods = RefusedPods(make_busy(), pod)
+    pods = UnschedulablePods(make_busy(), pod)
     pods.refuse(pod)
 
     pods.put(node)
@@ -95,7 +95,7 @@ def test_a_changed_node_that_would_not_take_the_pod_wakes_nobody(
 
 def test_a_selector_that_the_changed_node_lacks_wakes_nobody() -> None:
     pod = make_pod(gpus=1, spec={"nodeSelector": {"pool": "b"}})
-    pods = RefusedPods(make_busy(), pod)
+    pods = UnschedulablePods(make_busy(), pod)
     pods.refuse(pod)
 
     pods.put(make_node(gpus=4))
@@ -107,7 +107,7 @@ def test_a_selector_that_the_changed_node_lacks_wakes_nobody() -> None:
 
 def test_a_full_node_wakes_nobody_and_a_freed_one_does() -> None:
     holder = make_pod(name="holder", gpus=4, node_name="node-1")
-    pods = RefusedPods(make_busy(), POD, holder)
+    pods = UnschedulablePods(make_busy(), POD, holder)
     pods.refuse()
 
     pods.put(make_node(gpus=4))
@@ -120,8 +120,8 @@ def test_a_full_node_wakes_nobody_and_a_freed_one_does() -> None:
 def test_a_nominated_node_is_exempt_from_the_count() -> None:
     pod = make_pod(gpus=1)
     holder = make_pod(name="holder", gpus=4, node_name="node-1")
-    pods = RefusedPods(make_busy(), pod, holder)
-    pod_request = pods.ask_of(pod, nominated_node="node-1")
+    pods = UnschedulablePods(make_busy(), pod, holder)
+    pod_request = pods.request_of(pod, nominated_node="node-1")
     pods.wake_ups.note(pod_request, pods.snapshot.generation, 1, is_empty=True)
     pods.wait(1)
 
@@ -132,7 +132,7 @@ def test_a_nominated_node_is_exempt_from_the_count() -> None:
 
 def test_a_pod_is_forgotten_once_it_is_bound_or_gone() -> None:
     bound, gone = make_pod(name="bound", gpus=1), make_pod(name="gone", gpus=1)
-    pods = RefusedPods(make_busy(), bound, gone)
+    pods = UnschedulablePods(make_busy(), bound, gone)
     pods.refuse(bound)
     pods.refuse(gone)
     pods.wait(1)
@@ -146,7 +146,7 @@ def test_a_pod_is_forgotten_once_it_is_bound_or_gone() -> None:
 
 
 def test_a_pod_that_the_watch_shows_late_is_woken_then() -> None:
-    pods = RefusedPods(make_busy())
+    pods = UnschedulablePods(make_busy())
     pods.refuse()
     pods.put(make_node(gpus=4))
     assert pods.wait(10) == []
@@ -157,7 +157,7 @@ def test_a_pod_that_the_watch_shows_late_is_woken_then() -> None:
 
 
 def test_a_pod_that_the_watch_never_shows_is_forgotten() -> None:
-    pods = RefusedPods(make_busy())
+    pods = UnschedulablePods(make_busy())
     pods.refuse()
     pods.wait(UNSEEN_SECONDS + 1)
 
@@ -168,7 +168,7 @@ def test_a_pod_that_the_watch_never_shows_is_forgotten() -> None:
 
 
 def test_a_pod_that_asks_for_nothing_managed_is_never_woken() -> None:
-    pods = RefusedPods(make_busy(), make_pod(cpu="1"))
+    pods = UnschedulablePods(make_busy(), make_pod(cpu="1"))
     pods.refuse(make_pod(cpu="1"))
 
     pods.put(make_node(gpus=4))
@@ -179,7 +179,7 @@ def test_a_pod_that_asks_for_nothing_managed_is_never_woken() -> None:
 
 def test_after_a_restart_unschedulable_pods_count_as_refused() -> None:
     stuck = make_pod(name="stuck", gpus=1, status=UNSCHEDULABLE)
-    pods = RefusedPods(make_node(gpus=4), stuck, make_pod(name="new", gpus=1))
+    pods = UnschedulablePods(make_node(gpus=4), stuck, make_pod(name="new", gpus=1))
 
     pods.wake_ups.rebuild(pods.snapshot, pods.now)
 
@@ -188,7 +188,7 @@ def test_after_a_restart_unschedulable_pods_count_as_refused() -> None:
 
 def test_ten_pods_a_second_are_woken() -> None:
     many = [make_pod(name=f"pod-{number:02}", gpus=1) for number in range(30)]
-    pods = RefusedPods(make_busy(), *many)
+    pods = UnschedulablePods(make_busy(), *many)
     for pod in many:
         pods.refuse(pod)
     pods.wait(1)
@@ -205,7 +205,7 @@ def test_ten_pods_a_second_are_woken() -> None:
 
 def test_what_the_first_pod_took_wakes_no_second_one() -> None:
     first, second = make_pod(name="first", gpus=4), make_pod(name="second", gpus=4)
-    pods = RefusedPods(make_busy(), first, second)
+    pods = UnschedulablePods(make_busy(), first, second)
     pods.refuse(first)
     pods.refuse(second)
     pods.wait(1)
@@ -218,7 +218,7 @@ def test_what_the_first_pod_took_wakes_no_second_one() -> None:
 
 
 def test_a_device_class_counts_as_a_change_of_all_nodes() -> None:
-    pods = RefusedPods(make_node(), POD)
+    pods = UnschedulablePods(make_node(), POD)
     pods.refuse()
     assert pods.wait(10) == []
 
@@ -229,7 +229,7 @@ def test_a_device_class_counts_as_a_change_of_all_nodes() -> None:
 
 def test_a_resource_that_nobody_had_wakes_the_pod_once_a_node_has_it() -> None:
     pod = make_pod(requests={"nvidia.com/mig-1g.10gb": "1"})
-    pods = RefusedPods(make_node(gpus=4), pod)
+    pods = UnschedulablePods(make_node(gpus=4), pod)
     pods.refuse(pod)
     assert pods.wait(60) == []
 
@@ -241,7 +241,9 @@ def test_a_resource_that_nobody_had_wakes_the_pod_once_a_node_has_it() -> None:
 def test_a_pod_that_asks_thousands_of_resources_costs_no_table_of_them() -> None:
     many = {f"nvidia.com/x{number}": "1" for number in range(10_000)}
     pod = make_pod(gpus=1, requests=many)
-    pods = RefusedPods(*(make_node(name=f"n{i}", gpus=4) for i in range(100)), pod)
+    pods = UnschedulablePods(
+        *(make_node(name=f"n{i}", gpus=4) for i in range(100)), pod
+    )
     pods.refuse(pod)
 
     tracemalloc.start()
@@ -256,7 +258,7 @@ def test_a_pod_that_asks_thousands_of_resources_costs_no_table_of_them() -> None
 
 
 def test_a_cluster_without_nodes_wakes_nobody() -> None:
-    pods = RefusedPods(POD)
+    pods = UnschedulablePods(POD)
     pods.refuse()
     assert pods.wait(10) == []
 
@@ -266,7 +268,7 @@ def test_a_cluster_without_nodes_wakes_nobody() -> None:
 
 
 def test_without_times_of_change_every_node_counts_as_changed() -> None:
-    pods = RefusedPods(make_node(gpus=1), POD)
+    pods = UnschedulablePods(make_node(gpus=1), POD)
     generation = pods.snapshot.generation
     pods.put(make_node(name="full", gpus=0))
     pods.snapshot = replace(pods.snapshot, changed_at=None)
@@ -278,7 +280,7 @@ def test_without_times_of_change_every_node_counts_as_changed() -> None:
 
 def test_a_pod_that_changes_what_it_asks_is_judged_by_that() -> None:
     pod = make_pod(gpus=1, spec={"nodeSelector": {"pool": "b"}})
-    pods = RefusedPods(make_busy(), pod)
+    pods = UnschedulablePods(make_busy(), pod)
     pods.refuse(pod)
     pods.put(make_node(gpus=4))
     assert pods.wait(10) == []
@@ -289,7 +291,7 @@ def test_a_pod_that_changes_what_it_asks_is_judged_by_that() -> None:
 
 
 def test_a_pod_that_changes_otherwise_stays_among_its_kind() -> None:
-    pods = RefusedPods(make_busy(), POD)
+    pods = UnschedulablePods(make_busy(), POD)
     pods.refuse()
     pods.wait(1)
 
@@ -300,7 +302,7 @@ def test_a_pod_that_changes_otherwise_stays_among_its_kind() -> None:
 
 
 def test_what_is_said_of_a_forgotten_pod_is_ignored() -> None:
-    pods = RefusedPods(make_busy())
+    pods = UnschedulablePods(make_busy())
 
     pods.wake_ups.woken("ghost", 1.0)
     pods.wake_ups.postpone("ghost", 1.0)
@@ -313,7 +315,7 @@ def test_no_more_pods_than_the_limit_are_remembered(
 ) -> None:
     monkeypatch.setattr("extender.wakeup.queue.MAX_REFUSED", 2)
     many = [make_pod(name=name, gpus=1) for name in ("a", "b", "c")]
-    pods = RefusedPods(make_busy(), *many)
+    pods = UnschedulablePods(make_busy(), *many)
     for pod in many:
         pods.refuse(pod)
     pods.wait(1)

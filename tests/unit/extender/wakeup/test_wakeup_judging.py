@@ -1,4 +1,4 @@
-"""When refused pods are judged anew, and how many nodes at a time."""
+"""Judging of unschedulable pods: the moments of it, and how many nodes at a time."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,12 @@ from scoring.gpu.models import GpuModel, default_table, extended_table
 from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
 from tests.builders import SCOPE, Tree, make_node, make_pod
 from tests.defaults import GPU_ANNOTATIONS
-from tests.fakes.refused_pods import POD, TICK_SECONDS, RefusedPods, make_busy
+from tests.fakes.unschedulable_pods import (
+    POD,
+    TICK_SECONDS,
+    UnschedulablePods,
+    make_busy,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +35,7 @@ from tests.fakes.refused_pods import POD, TICK_SECONDS, RefusedPods, make_busy
 def test_settings_that_judging_does_not_depend_on_wake_nobody(
     settings: dict[str, Any],
 ) -> None:
-    pods = RefusedPods(make_node(gpus=4), POD)
+    pods = UnschedulablePods(make_node(gpus=4), POD)
     pods.refuse()
     assert pods.wait(10) == []
 
@@ -52,7 +57,7 @@ def test_settings_that_judging_does_not_depend_on_wake_nobody(
 def test_settings_that_judging_depends_on_count_as_a_change(
     settings: dict[str, Any],
 ) -> None:
-    pods = RefusedPods(make_node(gpus=4), POD)
+    pods = UnschedulablePods(make_node(gpus=4), POD)
     pods.refuse()
     assert pods.wait(10) == []
 
@@ -70,7 +75,7 @@ def test_a_pod_is_woken_when_its_rule_key_no_longer_refuses_a_node() -> None:
     )
     pod = make_pod(gpus=1, annotations={builder.annotations.rule_key: "Acme-1"})
     node = make_node(gpus=4, labels={"nvidia.com/gpu.product": "NVIDIA-L4"})
-    pods = RefusedPods(node, pod, builder=builder)
+    pods = UnschedulablePods(node, pod, builder=builder)
     pods.refuse(pod)
     assert pods.wait(10) == []
 
@@ -84,7 +89,7 @@ def test_many_kinds_of_pods_are_judged_in_turn() -> None:
         make_pod(name=f"pod-{number:03}", gpus=1, cpu=f"{number + 1}m")
         for number in range(3 * MAX_JUDGED)
     ]
-    pods = RefusedPods(make_busy(), *many)
+    pods = UnschedulablePods(make_busy(), *many)
     for pod in many:
         pods.refuse(pod)
     pods.wait(1)
@@ -110,7 +115,7 @@ def many_words(*names: str, count: int = 2 * MAX_COST // REQUIREMENT_COST) -> Tr
 def test_affinity_that_takes_long_is_read_a_node_at_a_time() -> None:
     names = [f"node-{number}" for number in range(5)]
     pod = make_pod(gpus=1, spec=many_words("node-4"))
-    pods = RefusedPods(*map(make_busy, names), pod)
+    pods = UnschedulablePods(*map(make_busy, names), pod)
     pods.refuse(pod)
     pods.wait(1)
     for name in names:
@@ -124,7 +129,7 @@ def test_affinity_that_takes_long_is_read_a_node_at_a_time() -> None:
 def test_pods_that_are_judged_soon_do_not_wait_for_those_that_take_long() -> None:
     names = [f"node-{number}" for number in range(100)]
     slow = make_pod(name="slow", gpus=1, spec=many_words("none"))
-    pods = RefusedPods(*map(make_busy, names), slow, POD)
+    pods = UnschedulablePods(*map(make_busy, names), slow, POD)
     pods.refuse(slow)
     pods.refuse()
     pods.wait(1)

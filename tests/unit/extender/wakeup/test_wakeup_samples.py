@@ -6,39 +6,41 @@ import pytest
 
 from extender.wakeup.pods import MAX_PAUSES
 from tests.builders import make_node, make_pod
-from tests.fakes.refused_pods import POD, RefusedPods, make_busy
+from tests.fakes.unschedulable_pods import POD, UnschedulablePods, make_busy
 
 
 class TestSamples:
     """A node fits that kube-scheduler did not offer."""
 
     @pytest.fixture
-    def pods(self) -> RefusedPods:
+    def pods(self) -> UnschedulablePods:
         """A cluster of 250 nodes, of which one would take the pod."""
         others = [make_busy(f"busy-{number}") for number in range(249)]
-        return RefusedPods(*others, make_node(name="fits", gpus=4), POD)
+        return UnschedulablePods(*others, make_node(name="fits", gpus=4), POD)
 
     def test_a_sample_that_lacks_the_node_wakes_the_pod(
-        self, pods: RefusedPods
+        self, pods: UnschedulablePods
     ) -> None:
         pods.refuse(offered=120)
 
         assert pods.wait(0.25) == ["pod-1"]
 
     def test_a_call_that_names_fewer_than_a_sample_names_all(
-        self, pods: RefusedPods
+        self, pods: UnschedulablePods
     ) -> None:
         pods.refuse(offered=99)
 
         assert pods.wait(60) == []
 
-    def test_a_call_that_names_all_nodes_is_no_sample(self, pods: RefusedPods) -> None:
+    def test_a_call_that_names_all_nodes_is_no_sample(
+        self, pods: UnschedulablePods
+    ) -> None:
         pods.refuse(offered=250)
 
         assert pods.wait(60) == []
 
     def test_samples_go_round_twice_then_with_pauses_then_no_more(
-        self, pods: RefusedPods
+        self, pods: UnschedulablePods
     ) -> None:
         free_tries = 2 * 3  # twice round 250 nodes, 120 at a time
 
@@ -49,7 +51,7 @@ class TestSamples:
 
         assert len(times) == free_tries + MAX_PAUSES
 
-    def test_pauses_are_those_of_kube_scheduler(self, pods: RefusedPods) -> None:
+    def test_pauses_are_those_of_kube_scheduler(self, pods: UnschedulablePods) -> None:
         pods.refuse(offered=120)
         for _ in range(2000):
             if pods.tick():
@@ -63,7 +65,7 @@ class TestSamples:
         assert pauses[5:] == pytest.approx([1, 2, 4, 8, 10])
 
     def test_a_changed_node_wakes_a_pod_that_was_given_up(
-        self, pods: RefusedPods
+        self, pods: UnschedulablePods
     ) -> None:
         for _ in range(20):
             pods.refuse(offered=120)
@@ -75,7 +77,7 @@ class TestSamples:
         assert pods.wait(1) == ["pod-1"]
         assert len(pods.woken) == before + 1
 
-    def test_pods_never_woken_in_vain_come_first(self, pods: RefusedPods) -> None:
+    def test_pods_never_woken_in_vain_come_first(self, pods: UnschedulablePods) -> None:
         for _ in range(20):
             pods.refuse(offered=120)
             pods.wait(11)
@@ -88,7 +90,7 @@ class TestSamples:
         assert pods.wait(1) == ["other", "pod-1"]
 
     def test_a_pod_that_no_node_fits_any_more_begins_anew(
-        self, pods: RefusedPods
+        self, pods: UnschedulablePods
     ) -> None:
         for _ in range(20):
             pods.refuse(offered=120)
@@ -107,7 +109,7 @@ class TestSamples:
 def test_a_quiet_cluster_in_which_nothing_fits_wakes_nobody() -> None:
     nodes = [make_node(name=f"n{number}", gpus=1) for number in range(300)]
     pod = make_pod(gpus=2)
-    pods = RefusedPods(*nodes, pod)
+    pods = UnschedulablePods(*nodes, pod)
 
     for _ in range(3):
         pods.refuse(pod, offered=144)
@@ -116,7 +118,7 @@ def test_a_quiet_cluster_in_which_nothing_fits_wakes_nobody() -> None:
 
 def test_a_postponed_pod_lets_others_go_first() -> None:
     a, b = make_pod(name="a", gpus=1), make_pod(name="b", gpus=1)
-    pods = RefusedPods(make_busy(), a, b)
+    pods = UnschedulablePods(make_busy(), a, b)
     pods.refuse(a)
     pods.refuse(b)
     pods.wait(1)

@@ -1,4 +1,4 @@
-"""Refused pods over a real ledger, and a clock that a test turns."""
+"""Unschedulable pods over a real ledger, and a clock that a test turns."""
 
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -52,7 +52,7 @@ def make_busy(name: str = "node-1", **more: Any) -> Tree:
     return make_node(name=name, gpus=4, labels=labels, **more)
 
 
-class RefusedPods:
+class UnschedulablePods:
     """A cluster in which pods are refused and woken.
 
     Attributes
@@ -118,7 +118,7 @@ class RefusedPods:
         """Answer a pod's call with a node."""
         self._answer(tree or make_pod(gpus=1), None, 1, is_empty=False)
 
-    def ask_of(self, tree: Tree, nominated_node: str = "") -> PodRequest:
+    def request_of(self, tree: Tree, nominated_node: str = "") -> PodRequest:
         """Return what a pod asks."""
         record = make_pod_record(tree, builder=self._builder)
         pod_request = pod_request_of_record(record, self.options)
@@ -138,7 +138,7 @@ class RefusedPods:
     def _answer(
         self, tree: Tree, generation: int | None, offered: int, *, is_empty: bool
     ) -> None:
-        pod_request = self.ask_of(tree)
+        pod_request = self.request_of(tree)
         if generation is None:
             generation = self.snapshot.generation
         self.wake_ups.note(pod_request, generation, offered, is_empty=is_empty)
