@@ -25,7 +25,7 @@ class _Row(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GpuRequirementsRow(_Row, frozen=True):
-    """What the pod wants of the GPUs themselves; memory in bytes."""
+    """The pod's requirements on the GPUs themselves; memory in bytes."""
 
     types: tuple[str, ...]
     excluded: tuple[str, ...]
@@ -122,7 +122,7 @@ class SettingsRow(_Row, frozen=True):
 
 
 class WireRow(_Row, frozen=True):
-    """What would be sent to kube-scheduler now.
+    """The answers that would be sent to kube-scheduler now.
 
     Attributes
     ----------
@@ -199,14 +199,14 @@ class VerdictRow(_Row, frozen=True):
 class Amounts(_Row, frozen=True):
     """One resource of a node, in base units; the pod's own share is taken out.
 
-    `under_way` is asked by pods that our answers have just put there.
+    `assumed` is requested by pods that our answers have just put there.
     """
 
     asked: int
     allocatable: int
     requested: int
     free: int
-    under_way: int
+    assumed: int = msgspec.field(name="underWay")
 
 
 class NodeRow(_Row, frozen=True):
@@ -281,7 +281,7 @@ def _amounts(judged: Judged, row: int) -> dict[str, Amounts]:
             allocatable=allocatable,
             requested=requested,
             free=max(allocatable - requested, 0),
-            under_way=int(judged.crowded.requested[resource_row, row]) - requested,
+            assumed=int(judged.crowded.requested[resource_row, row]) - requested,
         )
     return found
 

@@ -98,9 +98,9 @@ def _detail(node: NodeRow) -> str:
     if node.failing:
         details.append("pods failed here lately: takes no part in scores")
     details += [
-        f"{amounts.under_way} {name} under way to it"
+        f"{amounts.assumed} {name} under way to it"
         for name, amounts in node.amounts.items()
-        if amounts.under_way
+        if amounts.assumed
     ]
     return "; ".join(dict.fromkeys(filter(None, details)))
 

@@ -15,7 +15,7 @@ from scoring.resources import Request
 # Our watch is late by milliseconds; what lasts longer is a change that we missed.
 LIMIT_SECONDS: Final = 5.0
 
-# Two sightings further apart are two disagreements, each of its own cause.
+# Two sightings further apart are two mismatches, each of its own cause.
 LONGEST_GAP_SECONDS: Final = 60.0
 
 
@@ -29,10 +29,10 @@ class _Sighting:
 
 
 class CountMismatches:
-    """Has all pods listed again when a disagreement lasts; any thread may call it.
+    """Has all pods listed again when a mismatch lasts; any thread may call it.
 
-    One is lasting when the node is seen to disagree again after `limit_seconds`, and
-    was not seen to agree in between, about as large a request or a larger one.
+    One lasts when the counts of a node are seen to differ again after `limit_seconds`,
+    and were not seen to agree in between, for as large a request or a larger one.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class CountMismatches:
         self._limit_seconds = limit_seconds
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        # node name -> since when it disagrees
+        # node name -> the mismatch seen there
         self._seen: dict[str, _Sighting] = {}
 
     def filtered(self, outcome: FilterOutcome) -> None:

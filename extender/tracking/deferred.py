@@ -52,14 +52,14 @@ class DeferredThread:
     def __init__(self, flush: Sequence[Callable[[], None]]) -> None:
         self._flush = tuple(flush)
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="settle", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
 
     def start(self) -> None:
         """Start flushing."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Flush for the last time; returns when the thread has ended."""
+        """End the thread; what is added from then on is flushed by its reader."""
         self._stopped.set()
         self._thread.join()
 

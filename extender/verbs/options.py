@@ -64,7 +64,7 @@ class VerbOptions:
         )
 
     def judge(self, candidates: Candidates, pod_request: PodRequest) -> Arrays:
-        """Return verdicts, and where our own count disagrees, shape (C,)."""
+        """Return verdicts, and where our own count differs, shape (C,)."""
         result = judge(candidates, pod_request, is_enforcing=self.is_enforcing)
         return result.verdicts, result.mismatched
 

@@ -126,7 +126,7 @@ def read_tree(raw: msgspec.Raw, path: str, faults: list[Fault]) -> Any:
         return None
 
 
-def read_pod(raw: msgspec.Raw | None, faults: list[Fault]) -> Pod | None:
+def decode_pod(raw: msgspec.Raw | None, faults: list[Fault]) -> Pod | None:
     """Return the pod; add what is wrong with it to `faults`."""
     known = len(faults)
     tree = None if raw is None else read_tree(raw, "Pod", faults)

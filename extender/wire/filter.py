@@ -19,10 +19,10 @@ from extender.wire.fields import (
     MAX_FAULTS,
     MAX_TREE_BYTES,
     decode_message,
+    decode_pod,
     fold_object,
     lacks_of,
     present,
-    read_pod,
     read_tree,
 )
 from scoring.faults import Fault
@@ -176,7 +176,7 @@ def _decode_unusual(body: bytes) -> ExtenderArgs:
     parts = fold_object(body, "body", faults)
     if parts is None:
         raise WireError(faults)
-    pod = read_pod(parts.get("pod"), faults)
+    pod = decode_pod(parts.get("pod"), faults)
     raw_names, raw_nodes = present(parts, "nodenames"), present(parts, "nodes")
     names: Sequence[str] = ()
     nodes = None

@@ -15,9 +15,9 @@ from extender.wire.fields import (
     DECODE_ERRORS,
     MAX_FAULTS,
     decode_message,
+    decode_pod,
     fold_object,
     present,
-    read_pod,
     split_object,
 )
 from extender.wire.filter import WireError
@@ -125,7 +125,7 @@ def decode_preempt_args(body: bytes) -> PreemptArgs:
     parts = fold_object(body, "body", faults)
     if parts is None:
         raise WireError(faults)
-    pod = read_pod(parts.get("pod"), faults)
+    pod = decode_pod(parts.get("pod"), faults)
     meta, full = present(parts, _META_KEY.lower()), present(parts, _FULL_KEY.lower())
     victims: Mapping[str, Victims] = {}
     if meta is not None and full is None:

@@ -317,7 +317,7 @@ def test_what_is_under_way_counts_in_the_score_alone() -> None:
     facts = node_of(make_pod(gpus=4), make_node(gpus=8), assumed=assumed)
 
     amounts = facts.amounts["nvidia.com/gpu"]
-    assert (amounts.requested, amounts.free, amounts.under_way) == (0, 8, 6)
+    assert (amounts.requested, amounts.free, amounts.assumed) == (0, 8, 6)
     assert facts.verdict.feasible
     assert facts.terms["utilization"] == 100.0  # 6 of 8
 
