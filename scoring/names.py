@@ -20,18 +20,11 @@ _NAMESPACE: Final = re.compile(_DNS_LABEL, re.ASCII)
 
 _SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*", re.ASCII)
 
-# Rule files of gpuinjector may have empty parts between the dots.
-_LAX_SUBDOMAIN: Final = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
+# Of a quota, which has "requests." before it: `IsExtendedResourceName` in
+# pkg/apis/core/helper/helpers.go asks that it is a name, too.
+_MAX_RESOURCE_DOMAIN_LENGTH: Final = _MAX_SUBDOMAIN_LENGTH - len("requests.")
 
-# As Kubernetes has it, and with a tilde, which gpuinjector knows how to escape.
-_RULE_ANNOTATION_KEY: Final = re.compile(
-    rf"(?:{_LAX_SUBDOMAIN}/)?[a-z0-9](?:[a-z0-9._~-]{{0,61}}[a-z0-9])?",
-    re.ASCII | re.IGNORECASE,
-)
-
-_EXTENDED_RESOURCE: Final = re.compile(
-    rf"{_LAX_SUBDOMAIN}/[A-Za-z0-9](?:[A-Za-z0-9._-]{{0,61}}[A-Za-z0-9])?", re.ASCII
-)
+_HUGE_PAGES: Final = "hugepages-"
 
 
 def is_name(text: str) -> bool:
@@ -69,29 +62,21 @@ def is_annotation_key(text: str) -> bool:
     return is_qualified_name(text.lower())
 
 
-def is_rule_annotation_key(text: str) -> bool:
-    """Whether a rule file may have `text` as an annotation key."""
-    return _RULE_ANNOTATION_KEY.fullmatch(text) is not None
-
-
 def is_extended_resource(text: str) -> bool:
-    """Whether a rule file may have `text` as an extended resource.
+    """Whether Kubernetes takes `text` as an extended resource of a container.
 
     >>> is_extended_resource("nvidia.com/gpu"), is_extended_resource("kubernetes.io/x")
     (True, False)
+    >>> is_extended_resource("a..b/x"), is_extended_resource(f"{'a' * 245}/x")
+    (False, False)
     """
+    domain, slash, name = text.partition("/")
     return (
-        _EXTENDED_RESOURCE.fullmatch(text) is not None
-        and not text.startswith("requests.")  # reserved for quotas
-        # reserved for native resources
-        and not text.partition("/")[0].endswith("kubernetes.io")
+        bool(slash)
+        and len(domain) <= _MAX_RESOURCE_DOMAIN_LENGTH
+        and is_subdomain(domain)
+        and is_name(name)
+        # reserved for quotas and for native resources
+        and not domain.startswith(("requests.", _HUGE_PAGES))
+        and not domain.endswith("kubernetes.io")
     )
-
-
-def is_chained_resource(text: str) -> bool:
-    """Whether a fallback chain may have `text` as an extended resource.
-
-    Unlike in a rule file, each part of the domain is a DNS label.
-    """
-    labels = text.partition("/")[0].split(".")
-    return is_extended_resource(text) and all(map(is_namespace, labels))

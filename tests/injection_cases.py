@@ -268,15 +268,6 @@ PROTOCOL = [
         ),
         id="annotations are set",
     ),
-    pytest.param(
-        Case(
-            make_pod(container("a", gpus(1))),
-            v100(annotations={"a/b~c": ""}),
-            annotations={"a/b~c": ""},
-            server_refuses="metadata.annotations: Invalid value",
-        ),
-        id="keys with a tilde are escaped, but no annotation has such a name",
-    ),
 ]
 
 CASES = [*PARITY, *ARITHMETIC, *KINDS, *PROTOCOL]

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from scoring.faults import Fault
-from scoring.names import is_chained_resource
+from scoring.names import is_extended_resource
 from scoring.resources import ResourceScope
 
 # `[<compute>c.]<slices>g.<memory>gb`, with `.me` and the like behind it
@@ -95,7 +95,7 @@ def find_chain_faults(
 
 def _fault_of_name(resource: str, scope: ResourceScope | None) -> str:
     """Return what is wrong with a member of a chain; empty if nothing is."""
-    if not is_chained_resource(resource):
+    if not is_extended_resource(resource):
         return f"wanted an extended resource such as 'nvidia.com/gpu', got {resource!r}"
     if scope is not None and not scope.is_managed(resource):
         return (

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
@@ -123,6 +123,21 @@ _DECIMAL: Final = re.compile(r"(-?)(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASC
 
 _HUGE_PAGES: Final = "hugepages-"
 
+# `TotalAnnotationSizeLimitB` in apimachinery/pkg/api/validation/objectmeta.go
+_MAX_ANNOTATIONS_SIZE: Final = 256 * 1024
+
+# `ValidatePodSpecificAnnotations` in pkg/apis/core/validation/validation.go
+_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+_CHECKED_PREFIXES: Final = (
+    "container.apparmor.security.beta.kubernetes.io/",
+    "container.seccomp.security.alpha.kubernetes.io/",
+    "seccomp.security.alpha.kubernetes.io/pod",
+    "scheduler.alpha.kubernetes.io/tolerations",
+)
+
+_DELETION_COSTS: Final = range(-(2**31), 2**31)
+
 
 class FieldReader:
     """Reads fields of one tree; what is wrong is left out and named in `faults`."""
@@ -147,7 +162,10 @@ class FieldReader:
         elif tree is not None:
             seen: set[str] = set()
             for key, value in tree.items:
-                where = f"{path}.{key}" if path else key
+                shown = key.encode(errors="backslashreplace").decode()
+                where = f"{path}.{shown}" if path else shown
+                if shown != key:
+                    self.fault(where, f"wanted a key in UTF-8, got {shorten(key)}")
                 if key in seen:
                     self.fault(where, "comes twice")
                 seen.add(key)
@@ -222,12 +240,49 @@ class FieldReader:
             smallest = "1m" if scale_of(name) > 1 else "1 byte"
             self.fault(path, f"gives one GPU less than {smallest} of {name}")
 
+    def check_annotations(self, annotations: Mapping[str, str], path: str) -> None:
+        """Name a fault for what makes the API server refuse every pod that has it."""
+        size = 0
+        for key, value in annotations.items():
+            try:
+                size += len(key.encode(errors="replace")) + len(value.encode())
+            except UnicodeEncodeError:
+                self.fault(f"{path}.{key}", f"wanted UTF-8, got {shorten(value)}")
+            if key == _DELETION_COST and not _is_deletion_cost(value):
+                self.fault(
+                    f"{path}.{key}",
+                    f"wanted a whole number of 32 bits, got {shorten(value)}",
+                )
+            if key.startswith(_CHECKED_PREFIXES):
+                self.fault(
+                    f"{path}.{key}",
+                    "the API server reads it and refuses pods by it; use fields of the"
+                    " pod",
+                )
+        if size > _MAX_ANNOTATIONS_SIZE:
+            self.fault(
+                path,
+                f"wanted at most {_MAX_ANNOTATIONS_SIZE} bytes of keys and values, got"
+                f" {size}",
+            )
+
     def namespace(self, value: Tree, path: str) -> str:
         """Read the name of a namespace."""
         if isinstance(value, str) and is_namespace(value):
             return value
         self.fault(path, f"wanted the name of a namespace, got {describe(value)}")
         return ""
+
+
+def _is_deletion_cost(text: str) -> bool:
+    """Whether the API server takes `text` as the cost of deleting a pod.
+
+    >>> _is_deletion_cost("-7"), _is_deletion_cost("+7"), _is_deletion_cost("007")
+    (True, False, False)
+    """
+    if not re.fullmatch(r"-?\d{1,10}", text, re.ASCII):
+        return False
+    return (text == "0" or text[0] != "0") and int(text) in _DELETION_COSTS
 
 
 def page_size(name: str) -> int:

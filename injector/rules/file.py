@@ -17,12 +17,13 @@ from injector.rules.fields import (
     RuleTextError,
     Tree,
     describe,
+    page_size,
     parse_json,
     parse_yaml,
 )
 from injector.rules.rules import InjectionRule, ResourceRule, RuleMap, Rules
 from scoring.faults import Fault, FaultsError, list_faults
-from scoring.names import is_extended_resource, is_rule_annotation_key
+from scoring.names import is_annotation_key, is_extended_resource
 from scoring.quantity import exact_quantity, shorten
 
 
@@ -152,10 +153,21 @@ class _RuleReader:
                 )
             resources[resource.name] = resource
             self._paths[path, resource.name] = f"{entry}.name"
+        self._check_huge_pages(resources, path)
         return InjectionRule(
             tuple(resources.values()),
             self._annotations(fields.get("annotations"), f"{path}.annotations"),
         )
+
+    def _check_huge_pages(self, resources: Mapping[str, object], path: str) -> None:
+        """Name a fault if the API server would refuse a container that asks no more."""
+        if resources.keys().isdisjoint(("cpu", "memory")):
+            for name in resources:
+                if page_size(name):
+                    self._reader.fault(
+                        self._paths[path, name],
+                        f"{name!r} needs cpu or memory in the same rule",
+                    )
 
     def _annotations(self, tree: Tree, path: str) -> Mapping[str, str]:
         """Read annotation key -> value."""
@@ -164,7 +176,7 @@ class _RuleReader:
             conflict = self._context.annotation_fault(key)
             if conflict:
                 self._reader.fault(where, conflict)
-            elif not is_rule_annotation_key(key):
+            elif not is_annotation_key(key):
                 self._reader.fault(
                     where, f"wanted an annotation key, got {shorten(key)}"
                 )
@@ -175,6 +187,7 @@ class _RuleReader:
             fault = "" if conflict else self._context.value_fault(key, value)
             if fault:
                 self._reader.fault(where, fault)
+        self._reader.check_annotations(annotations, path)
         return MappingProxyType(annotations)
 
     def _resource(self, tree: Tree, path: str) -> ResourceRule | None:

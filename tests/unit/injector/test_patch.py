@@ -1,11 +1,11 @@
-"""A draft of a pod: changing it leaves the pod that it was made of alone."""
+"""A draft of a pod, which leaves the pod alone, and the patch back from it."""
 
 import json
 from typing import Any, Final
 
 import pytest
 
-from injector.patch import draft_of
+from injector.patch import draft_of, json_patch
 
 GPU: Final = "nvidia.com/gpu"
 
@@ -73,3 +73,9 @@ def test_what_steps_change_in_a_draft_is_its_own() -> None:
     # what no step changes is not copied
     assert spec["volumes"] is pod["spec"]["volumes"]
     assert spec["containers"][0]["env"] is pod["spec"]["containers"][0]["env"]
+
+
+def test_slash_and_tilde_of_a_key_are_escaped() -> None:
+    assert json_patch({"a": {}}, {"a": {"b/c~d": 1}}) == [
+        {"op": "add", "path": "/a/b~1c~0d", "value": 1}
+    ]

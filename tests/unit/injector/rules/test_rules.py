@@ -10,6 +10,7 @@ import pytest
 
 from injector.rules.file import RulesError, load_rules, parse_rules
 from injector.rules.rules import RuleBook, Rules
+from scoring.quantity import shorten
 from tests.defaults import RULE_CONTEXT
 from tests.fakes.webhook import AMD, C1, GPU, TRIGGER
 
@@ -151,7 +152,10 @@ def faults_of(text: str, *, is_yaml: bool = False) -> list[str]:
             id="a name that Kubernetes keeps",
         ),
         pytest.param(
-            file_with('{"name": "hugepages-2Mi", "coefficient": 3, "unit": "Mi"}'),
+            file_with(
+                '{"name": "hugepages-2Mi", "coefficient": 3, "unit": "Mi"}',
+                '{"name": "cpu", "coefficient": 1}',
+            ),
             f"{RULE}.resourceList[0].coefficient: gives one GPU no whole number of"
             " hugepages-2Mi",
             id="a page and a half",
@@ -242,6 +246,177 @@ def faults_of(text: str, *, is_yaml: bool = False) -> list[str]:
 )
 def test_one_fault_is_named_with_its_path(text: str, fault: str) -> None:
     assert faults_of(text) == [fault]
+
+
+REFUSED_NAMES = [
+    pytest.param("a..b/x", id="an empty part"),
+    pytest.param("a-.b/x", id="a part that ends with a dash"),
+    pytest.param("a.-b/x", id="a part that begins with a dash"),
+    pytest.param(f"{'a' * 250}/x", id="a domain of 250, too long for a quota"),
+    pytest.param(f"{'a' * 245}/x", id="a domain of 245"),
+    pytest.param("A.b/x", id="a capital"),
+    pytest.param("a.b./x", id="a dot at the end"),
+    pytest.param("a.b/", id="no name"),
+    pytest.param("a.b/x/y", id="two names"),
+    pytest.param(f"a.b/{'x' * 64}", id="a name of 64"),
+    pytest.param("a.b/x-", id="a name that ends with a dash"),
+    pytest.param("requests.a.b/x", id="a name of a quota"),
+    pytest.param("kubernetes.io/x", id="a name that Kubernetes keeps"),
+    pytest.param("hugepages-a.b/x", id="huge pages of no size"),
+]
+
+
+@pytest.mark.parametrize("name", REFUSED_NAMES)
+def test_a_resource_that_kubernetes_refuses_is_a_fault(name: str) -> None:
+    named = file_with(f'{{"name": "{name}", "coefficient": 1}}')
+    path = f"{RULE}.resourceList[0].name"
+    wanted = "wanted cpu, memory, ephemeral-storage or an extended resource"
+    shown = shorten(name)
+
+    assert faults_of(named) == [f"{path}: {wanted}, got {shown}"]
+    assert faults_of(file_with(gpu=name)) == [
+        (
+            f"resourceMap.V100.{name}: wanted the name of an extended resource such as"
+            f" nvidia.com/gpu, got {shown}"
+        )
+    ]
+
+
+def test_the_longest_names_that_kubernetes_takes_are_taken() -> None:
+    name = f"{'a' * 244}/{'x' * 63}"
+    text = file_with(f'{{"name": "{name}", "coefficient": 1}}')
+
+    (rule,) = parse_rules(text, "rules", RULE_CONTEXT).of_type("any", "V100").values()
+
+    assert rule.resources[0].name == name
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param("a..b/c", id="an empty part"),
+        pytest.param("a/b~c", id="a tilde"),
+        pytest.param("a-.b/c", id="a part that ends with a dash"),
+        pytest.param(f"{'a' * 254}/c", id="a domain of 254"),
+        pytest.param("c" * 64, id="a name of 64"),
+        pytest.param("", id="nothing"),
+        pytest.param("a/", id="no name"),
+        pytest.param("/c", id="no domain"),
+        pytest.param("c.", id="a dot at the end"),
+    ],
+)
+def test_an_annotation_key_that_kubernetes_refuses_is_a_fault(key: str) -> None:
+    text = file_with(annotations=json.dumps({key: ""}))
+
+    assert faults_of(text) == [
+        f"{RULE}.annotations.{key}: wanted an annotation key, got {shorten(key)}"
+    ]
+
+
+def test_an_annotation_key_may_have_capitals_as_for_kubernetes() -> None:
+    text = file_with(annotations='{"Example.com/Key": ""}')
+
+    (rule,) = parse_rules(text, "rules", RULE_CONTEXT).of_type("any", "V100").values()
+
+    assert rule.annotations == {"Example.com/Key": ""}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "path", "message"),
+    [
+        pytest.param(
+            {"k": "x" * 270_000},
+            "",
+            "wanted at most 262144 bytes of keys and values, got 270001",
+            id="one value that is too long",
+        ),
+        pytest.param(
+            {"k": "é" * 70_000, "l": "é" * 70_000},
+            "",
+            "wanted at most 262144 bytes of keys and values, got 280002",
+            id="values that are too long together, in bytes",
+        ),
+        pytest.param(
+            {"k": "a\ud800"},
+            ".k",
+            "wanted UTF-8, got 'a\\ud800'",
+            id="half of a surrogate pair",
+        ),
+        pytest.param(
+            {"controller.kubernetes.io/pod-deletion-cost": "cheap"},
+            ".controller.kubernetes.io/pod-deletion-cost",
+            "wanted a whole number of 32 bits, got 'cheap'",
+            id="no number for a cost",
+        ),
+        pytest.param(
+            {"controller.kubernetes.io/pod-deletion-cost": "+10"},
+            ".controller.kubernetes.io/pod-deletion-cost",
+            "wanted a whole number of 32 bits, got '+10'",
+            id="a sign before a cost",
+        ),
+        pytest.param(
+            {"controller.kubernetes.io/pod-deletion-cost": "2147483648"},
+            ".controller.kubernetes.io/pod-deletion-cost",
+            "wanted a whole number of 32 bits, got '2147483648'",
+            id="a cost of 33 bits",
+        ),
+        pytest.param(
+            {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"},
+            ".container.apparmor.security.beta.kubernetes.io/main",
+            "the API server reads it and refuses pods by it; use fields of the pod",
+            id="a profile of a container that a pod may not have",
+        ),
+        pytest.param(
+            {"scheduler.alpha.kubernetes.io/tolerations": "[]"},
+            ".scheduler.alpha.kubernetes.io/tolerations",
+            "the API server reads it and refuses pods by it; use fields of the pod",
+            id="tolerations of old",
+        ),
+    ],
+)
+def test_an_annotation_that_makes_kubernetes_refuse_pods_is_a_fault(
+    annotations: dict[str, str], path: str, message: str
+) -> None:
+    text = file_with(annotations=json.dumps(annotations))
+
+    assert faults_of(text) == [f"{RULE}.annotations{path}: {message}"]
+
+
+def test_a_key_that_is_no_text_is_a_fault() -> None:
+    assert faults_of(r'{"resourceMap": {"V\ud800": {}}}') == [
+        r"resourceMap.V\ud800: wanted a key in UTF-8, got 'V\ud800'"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("others", "is_fault"),
+    [
+        pytest.param((), True, id="alone"),
+        pytest.param(("ephemeral-storage",), True, id="with storage"),
+        pytest.param(("x.com/y",), True, id="with an extended resource"),
+        pytest.param(("hugepages-1Gi",), True, id="with others"),
+        pytest.param(("cpu",), False, id="with cpu"),
+        pytest.param(("memory", "x.com/y"), False, id="with memory"),
+    ],
+)
+def test_huge_pages_need_cpu_or_memory_in_their_rule(
+    others: tuple[str, ...], is_fault: bool
+) -> None:
+    names = ("hugepages-2Mi", *others)
+    text = file_with(
+        *(f'{{"name": "{name}", "coefficient": 1, "unit": "Gi"}}' for name in names)
+    )
+    expected = [
+        f"{RULE}.resourceList[{index}].name: {name!r} needs cpu or memory in the same"
+        " rule"
+        for index, name in enumerate(names)
+        if name.startswith("hugepages-")
+    ]
+
+    if is_fault:
+        assert faults_of(text) == expected
+    else:
+        assert list(parse_rules(text, "rules", RULE_CONTEXT).entries())
 
 
 def test_a_namespace_rule_may_not_inject_a_gpu_resource_of_the_default() -> None:
