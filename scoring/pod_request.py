@@ -1,16 +1,25 @@
 """A pod's effective request: containers, init containers, sidecars, overhead."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from scoring.protocols import PodSpec, ResourceMaps
-from scoring.quantity import MAX_QUANTITY, QuantityError, parse_amount
+from scoring.quantity import (
+    MAX_QUANTITY,
+    QuantityError,
+    exact_amount,
+    parse_amount,
+    shorten,
+)
 from scoring.resources import Request
 
 # What `spec.resources` may set: no GPU can come from there.
 POD_LEVEL_RESOURCES: Final = ("cpu", "memory")
 
 POD_LEVEL_PREFIX: Final = "hugepages-"
+
+_THOUSANDTHS: Final = 1000
 
 
 # Told of the path and the error of each quantity that does not parse.
@@ -119,6 +128,42 @@ def container_amounts(
             read_amounts(resources.requests, f"{path}.requests", wanted, on_fault)
         )
     return amounts
+
+
+def extended_fault(resources: ResourceMaps | None, name: str) -> str:
+    """Return why Kubernetes refuses what a container asks of an extended resource.
+
+    Empty if it does not, and for a quantity that cannot be read, which others name. A
+    request without a limit is not named, either: Kubernetes refuses it, and injection
+    gives it the limit.
+
+    Notes
+    -----
+    ``ValidateResourceQuantityValue`` and ``validateResourceRequirements`` in
+    ``pkg/apis/core/validation/validation.go``: whole pieces, once rounded up to a
+    thousandth, and equal.
+    """
+    if resources is None:
+        return ""
+    given = {
+        side: quantities[name]
+        for side, quantities in (
+            ("request", resources.requests or {}),
+            ("limit", resources.limits or {}),
+        )
+        if name in quantities
+    }
+    try:
+        amounts = {side: exact_amount(quantity) for side, quantity in given.items()}
+    except QuantityError:
+        return ""
+    for side, amount in amounts.items():
+        if math.ceil(amount * _THOUSANDTHS) % _THOUSANDTHS:
+            return f"{side} {shorten(given[side])} is not a whole number"
+    if len(set(amounts.values())) > 1:
+        said = " and ".join(f"{side} {given[side]}" for side in given)
+        return f"{said} are not equal"
+    return ""
 
 
 def read_amounts(

@@ -10,7 +10,12 @@ from injector.fallback.chains import Chains, profile_memory_gib, short_name
 from injector.fallback.choice import Alternative
 from injector.fallback.simulation import MinimumGpu
 from scoring.faults import Fault
-from scoring.pod_request import RequestFault, container_amounts, effective_request
+from scoring.pod_request import (
+    RequestFault,
+    container_amounts,
+    effective_request,
+    extended_fault,
+)
 from scoring.quantity import QuantityError, parse_amount
 from scoring.resources import is_whole_gpu
 
@@ -58,7 +63,38 @@ def read_alternatives(
         faults.append(Fault(path, str(error)))
 
     amounts = chain_amounts(spec, chains, collect)
+    faults += refused_amounts(spec, chains)
     return build_alternatives(amounts, chains, takes_shares=takes_shares), faults
+
+
+def refused_amounts(spec: PodSpec, chains: Chains) -> Iterator[Fault]:
+    """Yield what Kubernetes has against the pod: a change must not hide it.
+
+    A request without a limit beside limits of other members would get one.
+    """
+    for name, containers in (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers),
+    ):
+        for index, container in enumerate(containers or ()):
+            for message in _refused_in(container.resources, chains):
+                yield Fault(f"spec.{name}[{index}].resources", message)
+
+
+def _refused_in(
+    resources: ResourceRequirements | None, chains: Chains
+) -> Iterator[str]:
+    if resources is None:
+        return
+    limits, requests = resources.limits or {}, resources.requests or {}
+    members = list(filter(chains.is_member, {**requests, **limits}))
+    is_limited = any(member in limits for member in members)
+    for member in members:
+        said = extended_fault(resources, member)
+        if not said and is_limited and member not in limits:
+            said = "request without a limit"
+        if said:
+            yield f"{member}: {said}"
 
 
 def chain_amounts(spec: PodSpec, chains: Chains, on_fault: RequestFault) -> PodSpec:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cluster.decode.objects import Container, Pod
 from injector.admitted_pod import LIMIT_RANGER_ANNOTATION
+from injector.rules.fields import page_size
 from scoring.faults import Fault
 from scoring.quantity import QuantityError, exact_amount, shorten
 
@@ -48,6 +49,25 @@ class ContainerAmounts:
     def requested(self, resource: str) -> Fraction:
         """Return the request, else the limit, else 0."""
         return self.requests.get(resource, self.limits.get(resource, NOTHING))
+
+    def standard_fault(self, resource: str) -> str:
+        """Return why Kubernetes refuses amounts of cpu and the like, if it does."""
+        request, limit = self.requests.get(resource), self.limits.get(resource)
+        if request is None or limit is None or request <= limit:
+            return ""
+        return "request is above its limit"
+
+    def huge_pages_fault(self) -> str:
+        """Return why Kubernetes refuses the huge pages that are asked, if it does."""
+        asked = {**self.requests, **self.limits}
+        pages = {name: size for name in asked if (size := page_size(name))}
+        for name, size in pages.items():
+            for side in (self.requests, self.limits):
+                if side.get(name, NOTHING) % size:
+                    return f"{name} is not a whole number of pages"
+        if pages and asked.keys().isdisjoint(("cpu", "memory")):
+            return f"{min(pages)} needs cpu or memory beside it"
+        return ""
 
     def count(self, gpu_resource: str) -> int:
         """Return how many GPUs the container gets: its limit, else its request."""

@@ -23,7 +23,9 @@ from injector.resources.containers import (
 from injector.resources.writer import PodWriter, still_filled
 from injector.rules.rules import InjectionRule, ResourceRule, Rules
 from injector.steps import AdmissionOutcome, AdmissionReason
+from scoring.pod_request import extended_fault
 from scoring.quantity import shorten
+from scoring.resources import STANDARD_RESOURCES
 
 ExistingMode: TypeAlias = Literal["overwrite", "keep"]
 
@@ -96,6 +98,11 @@ class Injector:
             return _not_applicable(containers, asked, by_resource, gpu_type, identity)
         work = _gpu_work(containers, asked[0])
         rule = by_resource[work.gpu_resource]
+        refused = _refused_by_kubernetes(pod.decoded, work, rule, self._is_keeping)
+        if refused:
+            # It is refused as it is without us: to write over it would hide why.
+            warning = f"nothing injected, Kubernetes refuses the pod: {refused}"
+            return _skipped(AdmissionReason.ILLEGAL_QUANTITY, warning)
         task = _Task(work, rule, gpu_type, _pod_level(pod.decoded))
         return _inject(task, self._writer(pod), identity)
 
@@ -139,6 +146,25 @@ def _not_applicable(
         " nothing injected"
     )
     return _skipped(AdmissionReason.NO_GPU, warning)
+
+
+def _refused_by_kubernetes(
+    pod: Pod, work: GpuWork, rule: InjectionRule, is_keeping: bool
+) -> str:
+    """Return what Kubernetes has against amounts that injection would repair."""
+    containers = pod.spec.containers or ()
+    names = [work.gpu_resource, *(item.name for item in rule.resources)]
+    for item in work.gpu_containers:
+        faults = [item.huge_pages_fault()]
+        for name in names:
+            if name not in STANDARD_RESOURCES:
+                said = extended_fault(containers[item.index].resources, name)
+            else:
+                said = "" if is_keeping else item.standard_fault(name)
+            faults.append(said and f"{name} {said}")
+        for fault in filter(None, faults):
+            return f"container {shorten(item.name)}: {fault}"
+    return ""
 
 
 def _asked(

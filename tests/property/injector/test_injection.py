@@ -69,9 +69,24 @@ amounts = st.fixed_dictionaries(
         "other.com/thing": other,
     },
 )
+
+
+def as_kubernetes_takes_them(resources: dict[str, Any]) -> dict[str, Any]:
+    """Return amounts of which none is refused for its limit."""
+    requests = resources.get("requests") or {}
+    limits = resources.get("limits") or {}
+    for name in requests.keys() & limits.keys():
+        if name in SHARED:
+            low = min(requests[name], limits[name], key=exact_amount)
+            requests[name] = low
+        else:
+            requests[name] = limits[name]
+    return resources
+
+
 resources = st.none() | st.fixed_dictionaries(
     {}, optional={"requests": st.none() | amounts, "limits": st.none() | amounts}
-)
+).map(as_kubernetes_takes_them)
 json_value: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.sampled_from(["", "a", "1", "é~/"]),
     lambda inner: (

@@ -520,16 +520,96 @@ def test_requests_without_limits_and_limits_without_requests_are_moved() -> None
     ]
 
 
-def test_maps_that_disagree_agree_afterwards() -> None:
-    container = make_container(
-        requests={MIG_2G: "1", MIG_1G: "2"}, limits={MIG_2G: "1"}
-    )
+def one_container(
+    requests: Mapping[str, str], limits: Mapping[str, str] | None = None
+) -> Tree:
+    limits = requests if limits is None else limits
+    return make_review(containers=[make_container(requests=requests, limits=limits)])
 
+
+@pytest.mark.parametrize(
+    ("pod", "says"),
+    [
+        pytest.param(
+            one_container({MIG_2G: "500m"}),
+            f"{MIG_2G}: request '500m' is not a whole number",
+            id="half a slice",
+        ),
+        pytest.param(
+            one_container({MIG_2G: "1500m"}),
+            f"{MIG_2G}: request '1500m' is not a whole number",
+            id="a slice and a half",
+        ),
+        pytest.param(
+            one_container({MIG_2G: "1.0001"}),
+            f"{MIG_2G}: request '1.0001' is not a whole number",
+            id="a little more than a slice",
+        ),
+        pytest.param(
+            one_container({MIG_2G: "1"}, {MIG_2G: "2"}),
+            f"{MIG_2G}: request 1 and limit 2 are not equal",
+            id="a request below its limit",
+        ),
+        pytest.param(
+            one_container({MIG_2G: "2"}, {MIG_2G: "1"}),
+            f"{MIG_2G}: request 2 and limit 1 are not equal",
+            id="a request above its limit",
+        ),
+        pytest.param(
+            one_container({MIG_2G: "1"}, {MIG_2G: "0"}),
+            f"{MIG_2G}: request 1 and limit 0 are not equal",
+            id="a limit of nothing",
+        ),
+        pytest.param(
+            one_container({MIG_2G: "-1"}),
+            "resources.limits['nvidia.com/mig-2g.20gb']: quantity '-1': negative",
+            id="less than nothing",
+        ),
+        pytest.param(
+            one_container({MIG_2G: "1", MIG_1G: "2500m"}),
+            f"{MIG_1G}: request '2500m' is not a whole number",
+            id="parts of what it falls to",
+        ),
+        pytest.param(
+            one_container({MIG_2G: "1", MIG_1G: "2"}, {MIG_2G: "1"}),
+            f"{MIG_1G}: request without a limit",
+            id="no limit of what it falls to",
+        ),
+        pytest.param(
+            make_review(
+                init_containers=[make_container(limits={MIG_1G: "1500m"})],
+                containers=[make_container(limits={MIG_2G: "1"})],
+            ),
+            f"spec.initContainers[0].resources: {MIG_1G}: limit '1500m'",
+            id="an init container",
+        ),
+    ],
+)
+def test_what_kubernetes_refuses_is_neither_weighed_nor_repaired(
+    pod: Tree, says: str
+) -> None:
+    got, result, _ = Admissions(nodes=[slices("a", g1=7)]).review(pod)
+
+    assert got == pod
+    assert result.outcome == "malformed"
+    assert says in result.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "amount",
+    [
+        pytest.param("1000m", id="thousandths"),
+        pytest.param("1e0", id="an exponent"),
+        pytest.param("1.000", id="zeros"),
+        pytest.param("999900u", id="what Kubernetes rounds up to a thousandth"),
+    ],
+)
+def test_one_slice_in_any_form_falls(amount: str) -> None:
     pod, _, _ = Admissions(nodes=[slices("a", g1=7)]).review(
-        make_review(containers=[container])
+        one_container({MIG_2G: amount})
     )
 
-    assert asked_of(pod) == [{MIG_1G: "3"}]
+    assert asked_of(pod) == [{MIG_1G: "1"}]
 
 
 @pytest.mark.parametrize(

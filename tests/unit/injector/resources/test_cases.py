@@ -8,6 +8,8 @@ import pytest
 from injector.steps import AdmissionOutcome, AdmissionReason
 from tests.fakes.webhook import (
     GPU,
+    SHM,
+    both,
     container,
     gpus,
     make_pod,
@@ -148,3 +150,76 @@ def test_the_pod_of_a_review_is_not_written_to() -> None:
     make_webhook().send(pod)
 
     assert pod == before
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        pytest.param(
+            both({GPU: "500m"}),
+            f"{GPU} request '500m' is not a whole number",
+            id="half a GPU",
+        ),
+        pytest.param(
+            both({GPU: "1500m"}),
+            f"{GPU} request '1500m' is not a whole number",
+            id="a GPU and a half",
+        ),
+        pytest.param(
+            {"requests": {GPU: "1"}, "limits": {GPU: "2"}},
+            f"{GPU} request 1 and limit 2 are not equal",
+            id="a request below its limit",
+        ),
+        pytest.param(
+            {"requests": {GPU: "2"}, "limits": {GPU: "1"}},
+            f"{GPU} request 2 and limit 1 are not equal",
+            id="a request above its limit",
+        ),
+        pytest.param(
+            {"requests": {GPU: "1", SHM: "1"}, "limits": {GPU: "1", SHM: "2"}},
+            f"{SHM} request 1 and limit 2 are not equal",
+            id="what the rule would write over",
+        ),
+        pytest.param(
+            both({GPU: "1", SHM: "1.5"}),
+            f"{SHM} request '1.5' is not a whole number",
+            id="parts of what the rule would write over",
+        ),
+        pytest.param(
+            {"requests": {GPU: "1", "cpu": "3"}, "limits": {GPU: "1", "cpu": "2"}},
+            "cpu request is above its limit",
+            id="more cpu than its limit",
+        ),
+        pytest.param(
+            both({GPU: "1", "hugepages-2Mi": "4Mi"}),
+            "hugepages-2Mi needs cpu or memory beside it",
+            id="huge pages without cpu or memory",
+        ),
+        pytest.param(
+            both({GPU: "1", "cpu": "1", "hugepages-2Mi": "3Mi"}),
+            "hugepages-2Mi is not a whole number of pages",
+            id="a page and a half",
+        ),
+    ],
+)
+def test_what_kubernetes_refuses_is_left_for_it_to_refuse(
+    resources: dict[str, Any], said: str
+) -> None:
+    rules = v100(per_gpu("cpu", 4), per_gpu(SHM, 1))
+    webhook = make_webhook(rules)
+
+    answered = webhook.send(make_pod(container("a", resources)))
+
+    assert answered.operations == []
+    assert answered.warnings == [
+        f"nothing injected, Kubernetes refuses the pod: container 'a': {said}"
+    ]
+    assert set(webhook.observer.admissions) == {
+        (AdmissionOutcome.SKIPPED, AdmissionReason.ILLEGAL_QUANTITY)
+    }
+
+
+def test_a_gpu_in_the_requests_alone_gets_its_limit() -> None:
+    answered = make_webhook().send(make_pod(container("a", {"requests": {GPU: "1"}})))
+
+    assert answered.amounts("a") == {GPU: "1", "cpu": "4", "memory": "8Gi"}

@@ -372,7 +372,7 @@ def test_illegal_quantities_of_init_containers_are_refused() -> None:
         pytest.param(2, "8", id="number"),
         pytest.param(2.0, "8", id="number with a point"),
         pytest.param("1000m", "4", id="milli"),
-        pytest.param("500m", "4", id="half a GPU counts as one"),
+        pytest.param("999900u", "4", id="what Kubernetes rounds up to a thousandth"),
     ],
 )
 def test_legal_spellings_of_a_gpu_count(quantity: Any, cpu: str) -> None:
