@@ -236,6 +236,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
         Whether a fault signal says that the GPUs are not ready.
     gpus : NodeGpus
         What its labels say of its GPUs.
+    uid : str
+        Another one under the same name is another node.
     """
 
     name: str
@@ -247,6 +249,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     allocatable: Request
     capacity: Request
     gpus: NodeGpus = NO_GPUS
+    uid: str = ""
 
     def mentioned(self) -> set[str]:
         """Return the names of the resources that the node has or had."""

@@ -151,6 +151,7 @@ class RecordBuilder:
             gpus=self.gpus.read(labels, capacity),
             allocatable=allocatable,
             capacity=capacity,
+            uid=node.metadata.uid,
         ), faults
 
     def pod_record(self, pod: Pod) -> tuple[PodRecord, list[Fault]]:

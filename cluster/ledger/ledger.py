@@ -66,6 +66,8 @@ class Ledger:
         self._nodes: dict[str, NodeRecord] = {}
         self._pods: dict[str, PodRecord] = {}
         self._lost_places = 0  # removed since that dict was made
+        # namespace -> name of a pod -> its UID: a name is one pod's at a time
+        self._uids: dict[str, dict[str, str]] = {}
         # node name -> resource -> requested; nodes not seen yet have theirs, too
         self._requested: dict[str, dict[str, int]] = {}
         self._pending: dict[str, PodRecord] = {}
@@ -161,10 +163,14 @@ class Ledger:
 
     def _apply_node(self, record: NodeRecord, *, is_partial: bool) -> None:
         previous = self._nodes.get(record.name)
-        if previous is not None and (is_partial or previous == record):
+        if previous is not None and (
+            previous == record or (is_partial and previous.uid == record.uid)
+        ):
             return
         if previous is None or not record.mentioned() <= self._rows.keys():
             self._is_layout_stale = True
+        if previous is not None and previous.uid != record.uid:
+            self._failures.forget(record.name)
         self._nodes[record.name] = record
         self._facts = None
         self._reread.add(record.name)
@@ -186,8 +192,10 @@ class Ledger:
             self._count(previous, -1)
             if record.is_terminal:
                 self._departures.note(previous)
-        elif self._has_pods and record.is_managed and not record.is_terminal:
-            self._recent_pods.note(record)
+        else:
+            self._take_name(record)
+            if self._has_pods and record.is_managed and not record.is_terminal:
+                self._recent_pods.note(record)
         self._pods[record.uid] = record
         self._count(record, +1)
         if record.failed_at is not None:
@@ -195,10 +203,25 @@ class Ledger:
             if self._failures.note(record.node_name, owner, record.failed_at):
                 self._mark(record.node_name)
 
+    def _take_name(self, record: PodRecord) -> None:
+        """Give a name to a new pod: the one that had it is gone, seen or not."""
+        if not record.name:
+            return
+        names = self._uids.setdefault(record.namespace, {})
+        former = names.get(record.name)
+        if former is not None:
+            self._remove_pod(former)
+        self._uids.setdefault(record.namespace, names)[record.name] = record.uid
+
     def _remove_pod(self, uid: str) -> None:
         record = self._pods.pop(uid, None)
         if record is None:
             return
+        names = self._uids.get(record.namespace, {})
+        if names.get(record.name) == uid:
+            del names[record.name]
+            if not names:
+                del self._uids[record.namespace]
         self._count(record, -1)
         self._departures.note(record)
         # PERF: a dict grows before it uses the places of lost keys again; a copy has

@@ -52,6 +52,8 @@ NODE_VARIANTS: Final[tuple[dict[str, Any], ...]] = (
     {"capacity": {GPU: "8", "amd.com/gpu": "1"}},
 )
 POD_UIDS: Final = ("u1", "u2", "u3", "u4")
+# Two of them have, one after the other, the same name.
+POD_NAMES: Final = {"u1": "trn-0", "u2": "trn-0", "u3": "trn-1", "u4": "trn-2"}
 POD_PLACES: Final = ("", "a", "b", "c", "unknown")
 POD_PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 POD_REQUESTS: Final[tuple[dict[str, str], ...]] = (
@@ -72,7 +74,7 @@ NODES: Final = {
 PODS: Final = {
     (uid, place, phase, asked): make_pod_record(
         make_pod(
-            name=f"pod-{uid}",
+            name=POD_NAMES[uid],
             uid=uid,
             node_name=place,
             phase=phase,
@@ -98,7 +100,8 @@ def listed_nodes(records: list[NodeRecord], partial: set[str]) -> NodesListed:
 
 
 def listed_pods(records: list[PodRecord], partial: set[str]) -> PodsListed:
-    unique = {record.uid: record for record in records}
+    named = {record.name: record for record in records}  # a list has a name once
+    unique = {record.uid: record for record in named.values()}
     return PodsListed(tuple(unique.values()), frozenset(partial & unique.keys()))
 
 
@@ -157,6 +160,7 @@ class Reference:
             case PodSeen(pod, is_partial):
                 self._arrive([pod], self.pods)
                 held = self.pods.get(pod.uid) if is_partial else None
+                self._give_name_to(pod)
                 self.pods[pod.uid] = held or pod
             case PodGone(uid):
                 self.pods.pop(uid, None)
@@ -167,6 +171,16 @@ class Reference:
                 self.has_pods = True
             case DeviceClassesListed(resources):
                 self.device_class_resources = resources
+
+    def _give_name_to(self, pod: PodRecord) -> None:
+        """Forget the pod of another UID that had the name."""
+        former = [
+            uid
+            for uid, other in self.pods.items()
+            if other.name == pod.name and uid != pod.uid
+        ]
+        for uid in former:
+            del self.pods[uid]
 
     def _arrive(
         self, pods: Iterable[PodRecord], known: Mapping[str, PodRecord]

@@ -109,10 +109,10 @@ def test_a_pod_is_known_by_its_uid_not_by_its_name() -> None:
     ledger = make_ledger(nodes=[make_node(gpus=8)])
 
     ledger.apply(pod_seen(name="same", uid="a", gpus=1, node_name="node-1"))
-    ledger.apply(pod_seen(name="same", uid="b", gpus=1, node_name="node-1"))
+    ledger.apply(pod_seen(name="same", uid="b", gpus=2, node_name="node-1"))
     ledger.apply(PodGone("a"))
 
-    assert free(ledger.build()) == {"node-1": 7}
+    assert free(ledger.build()) == {"node-1": 6}
 
 
 def test_a_pods_old_share_is_taken_out_before_its_new_one_goes_in() -> None:
