@@ -13,7 +13,13 @@ from scoring.candidates import Candidates, PodRequest, take_columns
 from scoring.feasibility import Feasibility
 from scoring.normalization import RANK, best_first, normalize
 from scoring.resources import Request
-from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot
+from scoring.snapshot import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    Snapshot,
+    build_node_index,
+)
 
 # Node name -> requests of pods that were put there and are not seen bound yet.
 Assumed: TypeAlias = Mapping[str, Sequence[Request]]
@@ -109,14 +115,15 @@ def _tiers(tiers: Sequence[Int64Array], taking_part: BoolArray) -> Int64Array:
 
 
 def _order(verb_call: VerbCall) -> Int64Array:
-    """Return the order that settles equal totals: by name, unknown nodes last."""
+    """Return the order that settles equal totals: by name.
+
+    A node that nobody knows anything of takes no part, and stands anywhere.
+    """
     order = verb_call.snapshot.nodes.order
-    count = len(order)
-    indexes = np.arange(count, count + len(verb_call.columns), dtype=np.int64)
-    if not count:
-        return indexes
-    known = order.take(verb_call.columns, mode="wrap")
-    return np.where(verb_call.columns >= 0, known, indexes)
+    if verb_call.templates is None and len(order):
+        return order.take(verb_call.columns, mode="wrap")
+    # PERF: some node is not in the snapshot, so names are to be compared; seldom
+    return build_node_index(tuple(verb_call.names)).order
 
 
 def _own_columns(verb_call: VerbCall) -> list[int]:

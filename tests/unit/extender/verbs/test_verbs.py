@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import msgspec
@@ -208,6 +209,25 @@ def test_a_template_takes_part_in_the_scores() -> None:
     )
 
     assert priorities_of(args, snapshot) == [10, 0]  # u 0.75 -> 135; u 0 -> 95
+
+
+RANKED = build_verb_options(make_settings({"scoring": {"normalize": "rank"}}))
+
+
+@pytest.mark.parametrize("known", ["", "m", "az", "zam", "amz"])
+@pytest.mark.parametrize("asked", permutations("amz"))
+def test_equal_nodes_rank_by_name_in_the_cache_or_not(
+    known: str, asked: tuple[str, ...]
+) -> None:
+    snapshot = make_snapshot(nodes=[make_node(name=name, gpus=8) for name in known])
+    args = asking_with(
+        make_pod(gpus=1), *(make_node(name=name, gpus=8) for name in asked)
+    )
+
+    priorities = dict(zip(asked, priorities_of(args, snapshot, RANKED), strict=True))
+
+    assert priorities == {"a": 10, "m": 4, "z": 0}
+    assert shortlist_of(args, snapshot) == [asked.index("a")]
 
 
 def test_all_faults_of_all_templates_are_named() -> None:
