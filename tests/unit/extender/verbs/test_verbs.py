@@ -215,7 +215,7 @@ RANKED = build_verb_options(make_settings({"scoring": {"normalize": "rank"}}))
 
 
 @pytest.mark.parametrize("known", ["", "m", "az", "zam", "amz"])
-@pytest.mark.parametrize("asked", permutations("amz"))
+@pytest.mark.parametrize("asked", list(permutations("amz")))
 def test_equal_nodes_rank_by_name_in_the_cache_or_not(
     known: str, asked: tuple[str, ...]
 ) -> None:
