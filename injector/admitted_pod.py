@@ -10,7 +10,8 @@ from scoring.pod_request import effective_request
 from scoring.quantity import QuantityError, exact_amount
 from scoring.resources import Request
 
-# Of pods that the kubelet runs whatever the API server thinks of them.
+# Of the API object of a pod that a kubelet runs whatever the API server thinks of it.
+# What else kubelets write on static pods, anybody may write on any pod.
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
 SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
@@ -68,11 +69,7 @@ def identify(review: Review, decoded: Pod) -> PodIdentity:
 
 def is_static(decoded: Pod) -> bool:
     """Whether the kubelet runs this pod whatever the API server thinks of it."""
-    annotations = decoded.metadata.annotations or {}
-    return (
-        MIRROR_ANNOTATION in annotations
-        or annotations.get(SOURCE_ANNOTATION, "api") != "api"
-    )
+    return MIRROR_ANNOTATION in (decoded.metadata.annotations or {})
 
 
 class AdmittedPod:

@@ -225,18 +225,18 @@ PROTOCOL = [
         id="mirror pod",
     ),
     pytest.param(
-        skipped(
+        budget_case(
+            {"a": {GPU: "1", "cpu": "4", "memory": "8Gi"}},
             make_pod(container("a", gpus(1)), annotations={STATIC: "file"}),
-            AdmissionReason.STATIC_POD,
         ),
-        id="static pod",
+        id="a pod that only says that it is a static pod",
     ),
     pytest.param(
         budget_case(
             {"a": {GPU: "1", "cpu": "4", "memory": "8Gi"}},
             make_pod(container("a", gpus(1)), annotations={STATIC: "api"}),
         ),
-        id="a pod from the API is no static pod",
+        id="a pod that says that it is from the API",
     ),
     pytest.param(
         Case(

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -38,6 +38,7 @@ from injector.fallback.holds import Holds
 from injector.fallback.simulation import MinimumGpu, PendingClaim
 from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import Constraints
+from scoring.quantity import shorten
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
 
@@ -192,6 +193,11 @@ class Fallback:
             skipped = FallbackOutcome.ALREADY_WEIGHED
         if skipped is not None:
             return FallbackResult(skipped)
+        return self._weigh(case)
+
+    def _weigh(self, case: _Case) -> FallbackResult:
+        """Choose a form for the pod, and change the pod so."""
+        said = _opt_out_warnings(case)
         try:
             choice = self._choose(case)
         except NotSyncedError:
@@ -199,8 +205,9 @@ class Fallback:
                 "the cluster has not been read yet:"
                 f" no fallback was weighed for {','.join(case.sources)}"
             )
-            return FallbackResult(FallbackOutcome.NOT_SYNCED, (warning,))
-        return _put_into_effect(case, choice)
+            return FallbackResult(FallbackOutcome.NOT_SYNCED, (*said, warning))
+        result = _put_into_effect(case, choice)
+        return replace(result, warnings=(*said, *result.warnings))
 
     def _follow(self, pod: AdmittedPod, mark: FallbackMark) -> None:
         """Take back what was decided about a pod that no longer asks any of it."""
@@ -269,9 +276,33 @@ def _reason_to_skip(case: _Case) -> FallbackOutcome | None:
     namespace = case.pod.identity.namespace
     if options.namespaces is not None and namespace not in options.namespaces:
         return FallbackOutcome.NAMESPACE_EXCLUDED
-    if case.pod.annotations.get(options.annotations.opt_out) == "never":
+    if is_off(case.pod.annotations.get(options.annotations.opt_out)):
         return FallbackOutcome.OPTED_OUT
     return None
+
+
+_OFF: Final = frozenset(
+    ("", "never", "false", "no", "off", "none", "n", "f", "0", "disabled", "disable")
+)
+
+
+def is_off(text: str | None) -> bool:
+    """Whether an annotation turns fallback off: ``never``, and what means the same.
+
+    >>> is_off("Never"), is_off("false"), is_off(""), is_off("yes"), is_off(None)
+    (True, True, True, False, False)
+    """
+    return text is not None and text.strip().lower() in _OFF
+
+
+def _opt_out_warnings(case: _Case) -> tuple[str, ...]:
+    """Return a warning for an opt-out that is none."""
+    name = case.options.annotations.opt_out
+    text = case.pod.annotations.get(name)
+    if text is None or is_off(text):
+        return ()
+    known = f"annotation {name}: {shorten(text, 24)} is not known, fallback stays on"
+    return (f"{known}; use 'never' to turn it off",)
 
 
 def _put_into_effect(case: _Case, choice: Choice | None) -> FallbackResult:

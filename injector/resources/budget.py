@@ -15,10 +15,14 @@ from scoring.quantity import (
     split_by_gpus,
     whole_total,
 )
+from scoring.resources import BYTE_RESOURCES
 
 _MAX_NAMED: Final = 4
 
 _MAX_REMEMBERED: Final = 16  # containers
+
+# A container that has less than a page of memory cannot start.
+_LEAST_BYTES: Final = 4095
 
 
 class OverBudgetError(ValueError):
@@ -64,7 +68,8 @@ class GpuWork:
         """Return what each GPU container gets.
 
         Raises `OverBudgetError` where a container would get nothing of a resource
-        that all containers share: a limit of 0 means no limit to the kubelet.
+        that all containers share: a limit of 0 means no limit to the kubelet, and
+        with less than a page of memory none can start.
         """
         asked: tuple[Fraction, ...] = ()
         if rule.is_standard:
@@ -72,7 +77,8 @@ class GpuWork:
         count = len(self.gpus) + len(asked)
         share = _remembered if count <= _MAX_REMEMBERED else _shares
         amounts = share(rule, self.gpus, asked)
-        if rule.is_standard and not all(item.value for item in amounts):
+        least = _LEAST_BYTES if rule.name in BYTE_RESOURCES else 0
+        if rule.is_standard and not all(item.value > least for item in amounts):
             total = sum(asked, NOTHING)
             raise OverBudgetError(self._over_budget(rule, total, amounts))
         return amounts
@@ -84,6 +90,7 @@ class GpuWork:
         amounts: Sequence[Amount],
     ) -> str:
         """Return the numbers of a budget that does not suffice."""
+        least = _LEAST_BYTES if rule.name in BYTE_RESOURCES else 0
         total = _total(rule, sum(self.gpus))
         left = total - asked
 
@@ -107,7 +114,7 @@ class GpuWork:
         empty = ", ".join(
             shorten(item.name)
             for item, amount in zip(self.gpu_containers, amounts, strict=True)
-            if not amount.value
+            if amount.value <= least
         )
         short = f"short by {text_of(-left)}" if left < 0 else f"{text_of(left)} left"
         return f"{rule.name} {short} for container {empty}: {others}, {budget}"

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, Final
 
 from cluster.decode.objects import Container, Pod
@@ -18,6 +19,12 @@ NOTHING: Final = Fraction(0)
 REQUESTS: Final = "requests"
 
 LIMITS: Final = "limits"
+
+REGULAR: Final = "containers"
+
+INIT: Final = "initContainers"
+
+_KINDS: Final = MappingProxyType({REGULAR: "container", INIT: "init container"})
 
 # "cpu, memory request for container main", as the admission plugin writes it:
 # plugin/pkg/admission/limitranger/admission.go
@@ -37,6 +44,8 @@ class ContainerAmounts:
     ----------
     index : int
         Position among the containers of its kind.
+    kind : str
+        Name of the list that it is in, ``containers`` or ``initContainers``.
     requests, limits : mapping
         resource -> amount
     """
@@ -45,6 +54,7 @@ class ContainerAmounts:
     name: str
     requests: Mapping[str, Fraction]
     limits: Mapping[str, Fraction]
+    kind: str = REGULAR
 
     def requested(self, resource: str) -> Fraction:
         """Return the request, else the limit, else 0."""
@@ -85,27 +95,37 @@ class PodContainers:
     ----------
     sidecars : tuple of ContainerAmounts
         Init containers that go on running.
+    starting : tuple of ContainerAmounts
+        Init containers that end before the others start.
     faults : tuple of Fault
         Quantities that Kubernetes would not accept, of any container.
     """
 
     regular: tuple[ContainerAmounts, ...]
     sidecars: tuple[ContainerAmounts, ...]
+    starting: tuple[ContainerAmounts, ...]
     faults: tuple[Fault, ...]
+
+    @property
+    def running(self) -> tuple[ContainerAmounts, ...]:
+        """Those that run side by side, the regular ones first."""
+        return (*self.regular, *self.sidecars)
 
 
 def read_containers(pod: Pod) -> PodContainers:
     """Return what the containers of `pod` ask."""
     faults: list[Fault] = []
     init_containers = pod.spec.init_containers or ()
-    starting = _amounts_of(init_containers, "init container", faults)
+    all_init = _amounts_of(init_containers, INIT, faults)
+    restartable = {
+        index
+        for index, container in enumerate(init_containers)
+        if container.restart_policy == "Always"
+    }
     return PodContainers(
-        regular=_amounts_of(pod.spec.containers or (), "container", faults),
-        sidecars=tuple(
-            amounts
-            for amounts, container in zip(starting, init_containers, strict=True)
-            if container.restart_policy == "Always"
-        ),
+        regular=_amounts_of(pod.spec.containers or (), REGULAR, faults),
+        sidecars=tuple(item for item in all_init if item.index in restartable),
+        starting=tuple(item for item in all_init if item.index not in restartable),
         faults=tuple(faults),
     )
 
@@ -120,13 +140,14 @@ def _amounts_of(
         resources = container.resources
         requests = resources.requests if resources else None
         limits = resources.limits if resources else None
-        where = kind, name
+        where = _KINDS[kind], name
         found.append(
             ContainerAmounts(
                 index,
                 name,
                 _exact(requests or {}, (*where, "request"), faults),
                 _exact(limits or {}, (*where, "limit"), faults),
+                kind,
             )
         )
     return tuple(found)

@@ -15,12 +15,14 @@ from cluster.decode.objects import Pod
 from injector.admitted_pod import AdmittedPod, PodIdentity
 from injector.resources.budget import Amount, GpuWork, OverBudgetError
 from injector.resources.containers import (
+    INIT,
+    REGULAR,
     ContainerAmounts,
     PodContainers,
     filled_by_limit_ranger,
     read_containers,
 )
-from injector.resources.writer import PodWriter, still_filled
+from injector.resources.writer import PodWriter, containers_of, still_filled
 from injector.rules.rules import InjectionRule, ResourceRule, Rules
 from injector.steps import AdmissionOutcome, AdmissionReason
 from scoring.pod_request import extended_fault
@@ -112,7 +114,7 @@ class Injector:
         filled = filled_by_limit_ranger(annotations)
         tree = pod.edit()
         if self._is_keeping:
-            filled |= still_filled(tree["spec"]["containers"], annotations)
+            filled |= still_filled(containers_of(tree), annotations)
         return PodWriter(tree, filled, is_keeping=self._is_keeping)
 
 
@@ -141,10 +143,11 @@ def _not_applicable(
         message = f"asks more than one GPU resource: {', '.join(asked)}"
         return _rejected(AdmissionReason.TWO_GPU_RESOURCES, identity, message)
     names = ", ".join(sorted(by_resource))
-    warning = (
-        f"GPU type {shorten(gpu_type)}, but no container asks for {names}:"
-        " nothing injected"
+    is_in_init = any(
+        item.count(name) for item in containers.starting for name in by_resource
     )
+    who = "only an init container asks" if is_in_init else "no container asks"
+    warning = f"GPU type {shorten(gpu_type)}, but {who} for {names}: nothing injected"
     return _skipped(AdmissionReason.NO_GPU, warning)
 
 
@@ -152,13 +155,16 @@ def _refused_by_kubernetes(
     pod: Pod, work: GpuWork, rule: InjectionRule, is_keeping: bool
 ) -> str:
     """Return what Kubernetes has against amounts that injection would repair."""
-    containers = pod.spec.containers or ()
+    lists = {
+        REGULAR: pod.spec.containers or (),
+        INIT: pod.spec.init_containers or (),
+    }
     names = [work.gpu_resource, *(item.name for item in rule.resources)]
     for item in work.gpu_containers:
         faults = [item.huge_pages_fault()]
         for name in names:
             if name not in STANDARD_RESOURCES:
-                said = extended_fault(containers[item.index].resources, name)
+                said = extended_fault(lists[item.kind][item.index].resources, name)
             else:
                 said = "" if is_keeping else item.standard_fault(name)
             faults.append(said and f"{name} {said}")
@@ -174,19 +180,18 @@ def _asked(
     return sorted(
         resource
         for resource in by_resource
-        if any(item.count(resource) for item in containers.regular)
+        if any(item.count(resource) for item in containers.running)
     )
 
 
 def _gpu_work(containers: PodContainers, gpu_resource: str) -> GpuWork:
     """Part the containers by whether they have a GPU."""
-    counted = [(item, item.count(gpu_resource)) for item in containers.regular]
-    plain = tuple(item for item, gpus in counted if not gpus)
+    counted = [(item, item.count(gpu_resource)) for item in containers.running]
     return GpuWork(
         gpu_resource,
         tuple(item for item, gpus in counted if gpus),
         tuple(gpus for _, gpus in counted if gpus),
-        (*plain, *containers.sidecars),
+        tuple(item for item, gpus in counted if not gpus),
     )
 
 

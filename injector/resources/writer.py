@@ -10,11 +10,23 @@ import msgspec
 from injector.admitted_pod import FILLED_ANNOTATION
 from injector.patch import member_of
 from injector.resources.budget import Amount
-from injector.resources.containers import LIMITS, REQUESTS, ContainerAmounts
+from injector.resources.containers import (
+    INIT,
+    LIMITS,
+    REGULAR,
+    REQUESTS,
+    ContainerAmounts,
+)
 from scoring.quantity import shorten
 
 # container -> `requests` or `limits` -> resource -> quantity
 Filled: TypeAlias = dict[str, dict[str, dict[str, str]]]
+
+
+def containers_of(pod: Mapping[str, Any]) -> list[Any]:
+    """Return the containers and init containers of a pod as decoded from JSON."""
+    spec = pod["spec"]
+    return [*(spec.get(REGULAR) or ()), *(spec.get(INIT) or ())]
 
 
 def have_own_names(containers: Sequence[Mapping[str, Any]]) -> bool:
@@ -39,7 +51,7 @@ def still_filled(
     Parameters
     ----------
     containers : sequence of mapping
-        The regular ones as decoded from JSON.
+        As decoded from JSON.
     annotations : mapping
         Of the pod. A note that cannot be read says nothing.
 
@@ -160,7 +172,7 @@ class PodWriter:
 
     def note_filled(self) -> None:
         """Note on the pod what was filled in, where what is set is kept."""
-        if not self._noted or not have_own_names(self._pod["spec"]["containers"]):
+        if not self._noted or not have_own_names(containers_of(self._pod)):
             return
         annotations = member_of(member_of(self._pod, "metadata"), "annotations")
         note = note_of(self._noted)
@@ -202,7 +214,7 @@ class PodWriter:
             if self._is_set(container, side, resource):
                 value = str(self._resources(container)[side][resource])
                 before[side.removesuffix("s")] = value
-                path = f"containers[{container.name}].{side}.{resource}"
+                path = f"{container.kind}[{container.name}].{side}.{resource}"
                 self._overwritten[path] = value
         if not before:
             return
@@ -234,8 +246,10 @@ class PodWriter:
             self.is_changed = True
 
     def _resources(self, container: ContainerAmounts) -> dict[str, Any]:
-        """Return the ``resources`` of a regular container, made if there are none."""
-        return member_of(self._pod["spec"]["containers"][container.index], "resources")
+        """Return the ``resources`` of a container, made if there are none."""
+        return member_of(
+            self._pod["spec"][container.kind][container.index], "resources"
+        )
 
 
 def container_side(container: ContainerAmounts, side: str) -> Mapping[str, Fraction]:

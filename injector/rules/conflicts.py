@@ -25,7 +25,7 @@ _OTHERS: Final[Mapping[str, str]] = MappingProxyType(
         LIMIT_RANGER_ANNOTATION: "LimitRanger says in it what it filled in",
         FILLED_ANNOTATION: "it says what a review has filled in",
         MIRROR_ANNOTATION: "it would make the pod a mirror pod",
-        SOURCE_ANNOTATION: "it would make the pod a static pod",
+        SOURCE_ANNOTATION: "kubelets say in it where a pod comes from",
     }
 )
 

@@ -194,7 +194,7 @@ def inject_pods(options: InjectOptions) -> int:
         sys.stderr.write("\n".join(messages) + "\n")
         return EXIT_FAULTY_INPUT
     reviewed = [review_pod(webhook.admission, item, notes) for item in pods]
-    write_quietly(_rendered([item for item in reviewed if item], options.output))
+    write_quietly(_rendered(reviewed, options.output))
     return 0 if all(reviewed) else EXIT_REFUSED
 
 
@@ -294,14 +294,17 @@ def review_pod(
     return Admitted(jsonpatch.apply_patch(submission.pod, operations), operations)
 
 
-def _rendered(admitted: Sequence[Admitted], output: str) -> str:
-    """Return the pods as YAML documents or JSON, or one patch on each line."""
+def _rendered(reviewed: Sequence[Admitted | None], output: str) -> str:
+    """Return the pods as YAML documents or JSON, or one patch on each line.
+
+    Of a pod that is refused the line is ``null``: there is a line for each pod.
+    """
     if output == "patch":
+        patches = [None if item is None else item.operations for item in reviewed]
         return "".join(
-            json.dumps(item.operations, separators=(",", ":")) + "\n"
-            for item in admitted
+            json.dumps(patch, separators=(",", ":")) + "\n" for patch in patches
         )
-    pods = [item.pod for item in admitted]
+    pods = [item.pod for item in reviewed if item is not None]
     if output == "yaml":
         return yaml.safe_dump_all(pods, sort_keys=False, allow_unicode=True)
     shown: Any = pods[0] if len(pods) == 1 else pods

@@ -138,18 +138,23 @@ def gpus_of(item: dict[str, Any]) -> int:
     return 0
 
 
-def beside(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """What runs beside the GPU containers."""
+def running(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """What runs side by side, the regular containers first."""
     spec = pod["spec"]
     return [
-        *(item for item in spec["containers"] if not gpus_of(item)),
+        *spec["containers"],
         *(item for item in spec["initContainers"] if item["restartPolicy"] == "Always"),
     ]
 
 
+def beside(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """What runs beside the containers with GPUs."""
+    return [item for item in running(pod) if not gpus_of(item)]
+
+
 def expected(pod: dict[str, Any], resource: str) -> list[Fraction] | None:
     """The shares of the GPU containers by the rule, None for a refusal."""
-    gpus = [count for item in pod["spec"]["containers"] if (count := gpus_of(item))]
+    gpus = [count for item in running(pod) if (count := gpus_of(item))]
     unit = BASE.get(resource, Fraction(1))
     if resource not in SHARED:
         return [PER_GPU[resource] * count // unit * unit for count in gpus]
@@ -168,14 +173,14 @@ def expected(pod: dict[str, Any], resource: str) -> list[Fraction] | None:
 def test_amounts_are_those_of_the_plain_reference(pod: dict[str, Any]) -> None:
     answered = OVERWRITING.send(pod)
 
-    if not any(map(gpus_of, pod["spec"]["containers"])):
+    if not any(map(gpus_of, running(pod))):
         assert answered.pod == pod
         return
     wanted = {resource: expected(pod, resource) for resource in PER_GPU}
     assert answered.is_allowed == all(shares is not None for shares in wanted.values())
     if not answered.is_allowed:
         return
-    after = answered.pod["spec"]["containers"]
+    after = running(answered.pod)
     for resource, shares in wanted.items():
         got = [asked(item, resource) for item in after if gpus_of(item)]
         assert got == shares
@@ -190,7 +195,7 @@ def test_amounts_are_those_of_the_plain_reference(pod: dict[str, Any]) -> None:
 def test_injected_amounts_are_whole_and_alike(pod: dict[str, Any]) -> None:
     answered = OVERWRITING.send(pod)
 
-    for item in answered.pod["spec"]["containers"] if answered.operations else []:
+    for item in running(answered.pod) if answered.operations else []:
         if gpus_of(item):
             found = item["resources"]
             for resource in ("cpu", "memory", SHM):
@@ -207,7 +212,7 @@ def test_all_else_survives(pod: dict[str, Any], webhook: Any) -> None:
     for tree in (before, after):
         tree["metadata"]["annotations"].pop("x/y", None)
         tree["metadata"]["annotations"].pop(FILLED_ANNOTATION, None)
-        for item in tree["spec"]["containers"]:
+        for item in running(tree):
             if gpus_of(item) or not item.get("resources"):
                 for side in ("requests", "limits"):
                     found = (item.get("resources") or {}).get(side) or {}
@@ -242,9 +247,7 @@ def test_a_container_that_comes_between_two_reviews_might_have_been_there(
 def test_keeping_changes_no_value_that_is_set(pod: dict[str, Any]) -> None:
     answered = KEEPING.send(pod)
 
-    for before, after in zip(
-        pod["spec"]["containers"], answered.pod["spec"]["containers"], strict=True
-    ):
+    for before, after in zip(running(pod), running(answered.pod), strict=True):
         for side, amounts_set in (before.get("resources") or {}).items():
             for resource, value in (amounts_set or {}).items():
                 assert after["resources"][side][resource] == value

@@ -304,6 +304,32 @@ def test_a_pod_that_does_not_take_part_is_unchanged(pod: Tree, outcome: str) -> 
     assert admissions.holds.count() == 0
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["never", "Never", " NEVER ", "false", "False", "", "no", "off", "none", "0"],
+)
+def test_whatever_means_never_turns_fallback_off(text: str) -> None:
+    pod = make_review(annotations={"gpu-extender.io/fallback": text})
+
+    got, result, _ = Admissions(nodes=[slices("a", gpus=4)]).review(pod)
+
+    assert got == pod
+    assert (result.outcome, result.warnings) == ("opted_out", ())
+
+
+@pytest.mark.parametrize("text", ["true", "yes", "allowed", "nevr", "mig-1g.10gb", "1"])
+def test_an_opt_out_that_is_none_is_told(text: str) -> None:
+    pod = make_review(annotations={"gpu-extender.io/fallback": text})
+
+    _, result, _ = Admissions(nodes=[slices("a", gpus=4)]).review(pod)
+
+    assert result.outcome == "changed"
+    assert result.warnings[0] == (
+        f"annotation gpu-extender.io/fallback: {text!r} is not known, fallback stays"
+        " on; use 'never' to turn it off"
+    )
+
+
 def test_fallback_is_off_outside_the_namespaces_of_the_settings() -> None:
     options = replace(
         FALLBACK_OPTIONS, chains=Chains((LONG_CHAIN,)), namespaces=frozenset({"ml"})

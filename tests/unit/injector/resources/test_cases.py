@@ -223,3 +223,138 @@ def test_a_gpu_in_the_requests_alone_gets_its_limit() -> None:
     answered = make_webhook().send(make_pod(container("a", {"requests": {GPU: "1"}})))
 
     assert answered.amounts("a") == {GPU: "1", "cpu": "4", "memory": "8Gi"}
+
+
+def sidecar(name: str, resources: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return an init container that goes on running."""
+    return container(name, resources, restartPolicy="Always")
+
+
+@pytest.mark.parametrize(
+    ("containers", "init", "expected"),
+    [
+        pytest.param(
+            [container("a")],
+            [sidecar("s", gpus(1))],
+            {"s": {GPU: "1", "cpu": "4", "memory": "8Gi"}},
+            id="alone",
+        ),
+        pytest.param(
+            [container("a", gpus(2))],
+            [sidecar("s", gpus(1))],
+            {
+                "a": {GPU: "2", "cpu": "8", "memory": "16Gi"},
+                "s": {GPU: "1", "cpu": "4", "memory": "8Gi"},
+            },
+            id="beside a container with GPUs",
+        ),
+        pytest.param(
+            [container("a", {"requests": {"cpu": "500m", "memory": "1Gi"}})],
+            [sidecar("s", gpus(1))],
+            {"s": {GPU: "1", "cpu": "3500m", "memory": "7Gi"}},
+            id="beside a container without",
+        ),
+        pytest.param(
+            [container("a")],
+            [sidecar("s", gpus(1)), sidecar("t", gpus(3))],
+            {
+                "s": {GPU: "1", "cpu": "4", "memory": "8Gi"},
+                "t": {GPU: "3", "cpu": "12", "memory": "24Gi"},
+            },
+            id="two of them",
+        ),
+        pytest.param(
+            [container("a", gpus(1))],
+            [sidecar("s", gpus(1)), sidecar("t", {"requests": {"cpu": "1"}})],
+            {
+                "a": {GPU: "1", "cpu": "3500m", "memory": "8Gi"},
+                "s": {GPU: "1", "cpu": "3500m", "memory": "8Gi"},
+            },
+            id="beside a sidecar without",
+        ),
+        pytest.param(
+            [container("a")],
+            [container("i", gpus(4)), sidecar("s", {"requests": {GPU: "1"}})],
+            {"s": {GPU: "1", "cpu": "4", "memory": "8Gi"}},
+            id="behind an init container that ends",
+        ),
+        pytest.param(
+            [container("a", gpus(1)), container("b", gpus(1))],
+            [sidecar("s", gpus(1)), sidecar("t", {"requests": {"cpu": "1m"}})],
+            {
+                "a": {GPU: "1", "cpu": "4", "memory": "8Gi"},
+                "b": {GPU: "1", "cpu": "4", "memory": "8Gi"},
+                "s": {GPU: "1", "cpu": "3999m", "memory": "8Gi"},
+            },
+            id="a remainder goes to regular containers first",
+        ),
+    ],
+)
+@pytest.mark.parametrize("existing", ["overwrite", "keep"])
+def test_gpus_of_a_sidecar_count_in_the_budget_and_get_their_share(
+    containers: list[dict[str, Any]],
+    init: list[dict[str, Any]],
+    expected: dict[str, dict[str, str]],
+    existing: str,
+) -> None:
+    pod = make_pod(*containers, initContainers=init)
+
+    answered = make_webhook(existing=existing).send(pod)
+
+    assert {name: answered.amounts(name) for name in expected} == expected
+    for item in (*containers, *init):
+        if item["name"] not in expected:
+            assert answered.resources(item["name"]) == item.get("resources", {})
+
+
+def test_gpus_of_an_init_container_that_ends_are_told_to_get_nothing() -> None:
+    answered = make_webhook().send(
+        make_pod(container("a"), initContainers=[container("i", gpus(1))])
+    )
+
+    assert answered.operations == []
+    assert answered.warnings == [
+        (
+            "GPU type 'V100', but only an init container asks for amd.com/gpu,"
+            " nvidia.com/gpu: nothing injected"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left", "is_refused"),
+    [
+        pytest.param(0, True, id="nothing"),
+        pytest.param(1, True, id="a byte"),
+        pytest.param(4095, True, id="less than a page"),
+        pytest.param(4096, False, id="a page"),
+    ],
+)
+@pytest.mark.parametrize("resource", ["memory", "ephemeral-storage"])
+def test_a_budget_of_less_than_a_page_is_used_up(
+    resource: str, left: int, is_refused: bool
+) -> None:
+    asked = str(8 * 2**30 - left)
+    answered = make_webhook(v100(per_gpu(resource, 8, "Gi"))).send(
+        make_pod(
+            container("a", gpus(1)), container("s", {"requests": {resource: asked}})
+        )
+    )
+
+    assert answered.is_allowed != is_refused
+    if is_refused:
+        said = f"pod default/p: {resource} {left} left for container 'a': others ask"
+        assert answered.message.startswith(said)
+
+
+def test_parts_of_a_budget_of_less_than_a_page_are_refused() -> None:
+    asked = {"requests": {"memory": str(16 * 2**30 - 8000)}}
+    answered = make_webhook(v100(per_gpu("memory", 8, "Gi"))).send(
+        make_pod(
+            container("a", gpus(1)), container("b", gpus(1)), container("s", asked)
+        )
+    )
+
+    assert answered.message.startswith(
+        "pod default/p: memory 8000 left for container 'a', 'b': others ask"
+    )

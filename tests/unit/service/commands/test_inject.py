@@ -90,6 +90,25 @@ def test_each_pod_has_its_patch_on_a_line_of_its_own(
     assert "pod default/q: no injection (no_gpu_type)\n" in printed.err
 
 
+def test_a_refused_pod_has_its_line_among_patches(
+    rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = container("a", gpus(1, **{"amd.com/gpu": "1"}))
+    manifest = write_manifest(
+        tmp_path,
+        make_pod(container("a", gpus(1))),
+        make_pod(refused, metadata={"name": "refused"}),
+        make_pod(container("a"), gpu_type=None, metadata={"name": "q"}),
+    )
+
+    status = run("-f", manifest, "--rules", rules, "-o", "patch")
+
+    lines = capsys.readouterr().out.splitlines()
+    assert status == 1
+    assert len(json.loads(lines[0])) == 5
+    assert lines[1:] == ["null", "[]"]
+
+
 def test_json_is_one_pod_or_a_list_of_pods(
     rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,7 +154,8 @@ def test_nothing_is_printed_of_a_refused_pod(
             "-f", write_manifest(tmp_path, pod), "--rules", rules, "-o", output
         )
 
-        assert (status, capsys.readouterr().out) == (1, "")
+        printed = "null\n" if output == "patch" else ""
+        assert (status, capsys.readouterr().out) == (1, printed)
 
 
 def test_warnings_are_those_of_the_webhook(
