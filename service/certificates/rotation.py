@@ -112,6 +112,23 @@ def may_serve(leaf: Leaf, published: Published | None) -> bool:
     return published is None or published.trusts(leaf.issuer)
 
 
+def trusted_until_seconds(
+    contents: Contents, leaf: Leaf, read_seconds: float, options: RotationOptions
+) -> float | None:
+    """Return until when a leaf's CA is surely in the registration.
+
+    None where the Secret does not list the CA: it says nothing. One that may sign can
+    have been retired at once after the Secret was read. A switch delay is left over,
+    for clocks that differ and for a write that was under way meanwhile.
+    """
+    for authority in contents.authorities:
+        if authority.certificate == leaf.issuer:
+            retired = authority.retired_seconds
+            since = read_seconds if retired is None else min(retired, read_seconds)
+            return since + options.drop_delay_seconds - options.switch_delay_seconds
+    return None
+
+
 def next_step(
     contents: Contents | None,
     published: Published | None,
@@ -181,12 +198,18 @@ def _note_published(
 
 
 def _drop(contents: Contents, now_seconds: float, options: RotationOptions) -> Contents:
-    """Leave out what no replica serves a leaf of, and what has expired."""
+    """Leave out what no replica serves a leaf of, and what has expired.
+
+    While there is no leaf nothing is left out that is valid: what is trusted alone
+    signs without delay, and API servers may not have heard of it yet.
+    """
 
     def is_over(authority: Authority) -> bool:
         retired = authority.retired_seconds
         is_forgotten = (
-            retired is not None and retired + options.drop_delay_seconds <= now_seconds
+            contents.leaf is not None
+            and retired is not None
+            and retired + options.drop_delay_seconds <= now_seconds
         )
         return is_forgotten or authority.ends_seconds <= now_seconds
 

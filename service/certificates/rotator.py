@@ -25,6 +25,7 @@ from service.certificates.rotation import (
     Write,
     may_serve,
     next_step,
+    trusted_until_seconds,
 )
 from service.certificates.store import (
     CertificateStore,
@@ -102,7 +103,10 @@ class Rotator:
         self._pair: Pair | None = None
         self._no_pair = make_context(client_ca)  # handshakes fail, politely
         self._is_trusted = False
-        self._checked_seconds = clock()
+        # Until when the CA of what is served is trusted, if nobody tells us more, and
+        # when that was last known.
+        self._trusted_until_seconds = clock()
+        self._known_seconds = clock()
         self._is_failing = False
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -135,9 +139,8 @@ class Rotator:
             return ["certificate: none is published yet"]
         if not self._is_trusted:
             return ["certificate: its CA is not in the caBundle of the registration"]
-        age = now - self._checked_seconds
-        if age >= self._options.drop_delay_seconds:
-            # The others may have dropped its CA.
+        if now >= self._trusted_until_seconds:  # the others may have dropped its CA
+            age = now - self._known_seconds
             return [f"certificate: last seen in the Secret {age:.0f} s ago"]
         return pair.not_ready_reasons(now)
 
@@ -247,7 +250,20 @@ class Rotator:
             self._is_trusted = self._leaf is not None and may_serve(
                 self._leaf, published
             )
-        self._checked_seconds = begun
+        self._note_trust(contents, begun)
+
+    def _note_trust(self, contents: Contents | None, begun: float) -> None:
+        """Note how long the CA of what is served is trusted, where the Secret says it.
+
+        A Secret that does not list it says nothing: others may have put it there again,
+        and dropped it, by the time that we look again.
+        """
+        if self._leaf is None or contents is None:
+            return
+        until = trusted_until_seconds(contents, self._leaf, begun, self._options)
+        if until is not None:
+            self._trusted_until_seconds = until
+            self._known_seconds = begun
 
 
 def load_leaf(leaf: Leaf, client_ca: Path | None = None) -> Pair:

@@ -133,7 +133,8 @@ class SelfSignedSettings(SettingsModel):
     drop_delay_seconds: LongSeconds = pydantic.Field(
         default=86_400.0,
         description="How long the old CA stays in `caBundle` after that. A replica that"
-        " could not read the Secret for so long is not ready.",
+        " has not seen the CA of its certificate in the Secret for so long, less"
+        " `switchDelaySeconds`, is not ready.",
     )
     check_seconds: PositiveSeconds = pydantic.Field(
         default=10.0,
@@ -159,7 +160,11 @@ class SelfSignedSettings(SettingsModel):
                 "switchDelay + dropDelay < caRotation",
                 self.ca_rotation_seconds,
             ),
-            (self.check_seconds, "check < dropDelay", self.drop_delay_seconds),
+            (
+                self.check_seconds + self.switch_delay_seconds,
+                "check + switchDelay < dropDelay",
+                self.drop_delay_seconds,
+            ),
         ):
             if not shorter < longer:
                 raise ValueError(f"wanted {what}, got {shorter:g} s and {longer:g} s")

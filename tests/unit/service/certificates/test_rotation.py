@@ -13,6 +13,7 @@ from service.certificates.rotation import (
     Write,
     may_serve,
     next_step,
+    trusted_until_seconds,
 )
 from service.certificates.x509 import Authority, issue_leaf, make_authority
 from tests.fakes.certificate_objects import NAMES, OPTIONS, START
@@ -233,3 +234,45 @@ def test_a_leaf_that_was_lost_is_made_by_the_ca_that_is_trusted(after: float) ->
     assert made.leaf is not None
     assert made.leaf.issuer == OLD.certificate
     assert made.authorities[1] == NEW
+
+
+@pytest.mark.parametrize(
+    ("contents", "until"),
+    [
+        # Read 50 s after the start; dropped 200 s after it was retired, less 30 s.
+        pytest.param(STEADY, 220, id="it signs: it may be retired at once"),
+        pytest.param(Contents((OLD,)), 220, id="the leaf was lost, the CA was not"),
+        pytest.param(Contents((OLD, NEW), LEAF), 220, id="a successor waits"),
+        pytest.param(Contents((NEW, OLD)), 220, id="a successor that does not sign"),
+        pytest.param(Contents((OLD.retired(START), NEW)), 170, id="retired before"),
+        pytest.param(
+            Contents((OLD.retired(START - 170), NEW)), 0, id="about to be dropped"
+        ),
+        pytest.param(
+            Contents((OLD.retired(START + 60), NEW)),
+            220,
+            id="retired by a clock that is ahead",
+        ),
+        pytest.param(Contents((NEW,)), None, id="dropped, or lost"),
+        pytest.param(Contents(()), None, id="nothing is there"),
+    ],
+)
+def test_until_when_the_ca_of_a_leaf_is_trusted(
+    contents: Contents, until: float | None
+) -> None:
+    seconds = trusted_until_seconds(contents, LEAF, START + 50, OPTIONS)
+
+    assert seconds == (None if until is None else START + until)
+
+
+def test_nothing_valid_is_dropped_while_there_is_no_leaf() -> None:
+    old = OLD.retired(START - 500)
+    waiting = Contents((old, since(NEW, 0)))
+    seen = published(OLD, NEW)
+
+    assert step_of(waiting, seen, 29) is None
+    signed = written(waiting, seen, 30)
+    dropped = written(signed, seen, 31)
+
+    assert signed.bundle == waiting.bundle
+    assert dropped.bundle == (NEW.certificate,)

@@ -271,3 +271,43 @@ def test_a_leaf_is_loaded_without_a_file() -> None:
     pair = load_leaf(issue_leaf(authority, NAMES, START, 300))
 
     assert (pair.name, pair.ends_seconds) == ("of our own", START + 300)
+
+
+def test_a_look_at_a_secret_without_its_ca_keeps_nothing_ready() -> None:
+    objects = CertificateObjects()
+    replica = objects.replica(replace(OPTIONS, leaf_lifetime_seconds=900))
+    replica.check()
+    for seconds, contents in [(100, None), (60, Contents(())), (9, None)]:
+        objects.now += seconds
+        objects.set_secret(contents, exists=contents is not None)
+        objects.failing.append("write")
+        replica.look()
+        assert replica.not_ready_reasons() == []
+
+    objects.now += 1  # the drop delay less the switch delay, since the first look
+    assert replica.not_ready_reasons() != []
+    replica.look()  # makes a new CA, and lists the old one again: nobody had dropped it
+
+    assert replica.not_ready_reasons() == []
+
+
+def test_a_replica_that_hears_of_no_new_leaf_ends_with_its_retired_ca() -> None:
+    objects = CertificateObjects()
+    cut_off, other = objects.replica(), objects.replica()
+    cut_off.check()
+    contents = contents_of(objects)
+    (old,) = contents.authorities
+    objects.now += 50
+    objects.set_secret(Contents((old.retired(objects.now),)))
+    objects.failing.append("write")
+    objects.now += 20
+    cut_off.look()  # the CA is listed, and retired 20 s ago
+    objects.now += 149
+    still = cut_off.not_ready_reasons()
+    objects.now += 1
+
+    assert still == []
+    assert cut_off.not_ready_reasons() == [
+        "certificate: last seen in the Secret 150 s ago"
+    ]
+    assert other.not_ready_reasons() == ["certificate: none is published yet"]

@@ -63,6 +63,11 @@ def test_all_faults_of_names_and_addresses_are_named_at_once(file: Path) -> None
             id="rotated after the end",
         ),
         pytest.param(
+            "{selfSigned: {checkSeconds: 10, dropDelaySeconds: 40}}",
+            "wanted check + switchDelay < dropDelay, got 40 s and 40 s",
+            id="not ready between two checks",
+        ),
+        pytest.param(
             "{certificateFile: a}",
             "wanted certificateFile and keyFile together, got one",
             id="no key",
