@@ -116,7 +116,7 @@ def draft_of(pod: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of a pod that shares with it what no step changes.
 
     A draft has its own metadata and annotations, and of the spec its own affinity,
-    tolerations and resources of containers.
+    tolerations and resources, those of containers, too.
 
     Parameters
     ----------
@@ -140,6 +140,7 @@ def _draft_spec(spec: dict[str, Any]) -> dict[str, Any]:
         spec,
         containers=_draft_containers,
         initContainers=_draft_containers,
+        resources=_draft_resources,
         affinity=copy_of,
         tolerations=list,
     )

@@ -112,6 +112,11 @@ class PodContainers:
         return (*self.regular, *self.sidecars)
 
 
+def container_side(container: ContainerAmounts, side: str) -> Mapping[str, Fraction]:
+    """Return the requests or the limits of `container`."""
+    return container.requests if side == REQUESTS else container.limits
+
+
 def read_containers(pod: Pod) -> PodContainers:
     """Return what the containers of `pod` ask."""
     faults: list[Fault] = []

@@ -22,7 +22,9 @@ from injector.resources.containers import (
     filled_by_limit_ranger,
     read_containers,
 )
-from injector.resources.writer import PodWriter, containers_of, still_filled
+from injector.resources.pod_level import POD, PodLevel, read_pod_level
+from injector.resources.writer import PodWriter, containers_of, read_note, still_filled
+from injector.rules.fields import page_size
 from injector.rules.rules import InjectionRule, ResourceRule, Rules
 from injector.steps import AdmissionOutcome, AdmissionReason
 from scoring.pod_request import extended_fault
@@ -105,7 +107,9 @@ class Injector:
             # It is refused as it is without us: to write over it would hide why.
             warning = f"nothing injected, Kubernetes refuses the pod: {refused}"
             return _skipped(AdmissionReason.ILLEGAL_QUANTITY, warning)
-        task = _Task(work, rule, gpu_type, _pod_level(pod.decoded))
+        noted = read_note(pod.annotations).get(POD, {})
+        pod_level = read_pod_level(pod.decoded, containers, noted)
+        task = _Task(work, rule, gpu_type, pod_level)
         return _inject(task, self._writer(pod), identity)
 
     def _writer(self, pod: AdmittedPod) -> PodWriter:
@@ -125,7 +129,7 @@ class _Task:
     work: GpuWork
     rule: InjectionRule
     gpu_type: str
-    pod_level: frozenset[str]
+    pod_level: PodLevel
 
 
 def _not_applicable(
@@ -202,7 +206,7 @@ def _inject(task: _Task, writer: PodWriter, identity: PodIdentity) -> Injection:
     warnings: list[str] = []
     containers = task.work.gpu_containers
     for rule in task.rule.resources:
-        if rule.name in task.pod_level:
+        if rule.name in task.pod_level.written:
             warnings.append(f"{rule.name} is set for the pod as a whole: not injected")
         elif any(writer.is_open(item, rule.name) for item in containers):
             try:
@@ -216,8 +220,10 @@ def _inject(task: _Task, writer: PodWriter, identity: PodIdentity) -> Injection:
     for container in containers:
         for resource in (task.work.gpu_resource, *pieces):
             writer.mirror(container, resource)
-    for rule, shares in amounts:
+    # Huge pages last: by then it is known what stands beside them.
+    for rule, shares in sorted(amounts, key=lambda item: page_size(item[0].name)):
         warnings += _fill(containers, rule, shares, writer)
+    writer.derive_pod_level(task.pod_level)
     writer.annotate(task.rule.annotations)
     writer.note_filled()
     return Injection(
@@ -246,7 +252,12 @@ def _fill(
     for container, amount in zip(containers, amounts, strict=True):
         if not writer.is_open(container, rule.name):
             continue
-        if amount.value:
+        if page_size(rule.name) and not writer.has_cpu_or_memory(container):
+            warnings.append(
+                f"container {shorten(container.name)}: {rule.name} not injected, it"
+                " needs cpu or memory in the container"
+            )
+        elif amount.value:
             writer.fill(container, rule.name, amount)
         else:
             warnings.append(
@@ -254,14 +265,6 @@ def _fill(
                 " injected"
             )
     return warnings
-
-
-def _pod_level(view: Pod) -> frozenset[str]:
-    """Return the resources that ``spec.resources`` sets."""
-    resources = view.spec.resources
-    if resources is None:
-        return frozenset()
-    return frozenset(resources.requests or {}) | frozenset(resources.limits or {})
 
 
 def _skipped(reason: AdmissionReason, warning: str) -> Injection:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -16,8 +15,13 @@ from injector.resources.containers import (
     REGULAR,
     REQUESTS,
     ContainerAmounts,
+    container_side,
+    read_containers,
 )
+from injector.resources.pod_level import POD, PodLevel, show_derived
+from injector.review import decode_pod
 from scoring.quantity import shorten
+from scoring.resources import CPU
 
 # container -> `requests` or `limits` -> resource -> quantity
 Filled: TypeAlias = dict[str, dict[str, dict[str, str]]]
@@ -43,6 +47,17 @@ def note_of(filled: Filled) -> str:
     return msgspec.json.encode(filled).decode()
 
 
+def read_note(annotations: Mapping[str, str]) -> Filled:
+    """Return what an earlier review filled in; nothing if that cannot be read."""
+    text = annotations.get(FILLED_ANNOTATION)
+    if not text:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=Filled)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return {}
+
+
 def still_filled(
     containers: Sequence[Mapping[str, Any]], annotations: Mapping[str, str]
 ) -> frozenset[tuple[str, str, str]]:
@@ -60,12 +75,8 @@ def still_filled(
     frozenset of (str, str, str)
         Container name, ``requests`` or ``limits``, resource.
     """
-    text = annotations.get(FILLED_ANNOTATION)
-    if not text or not have_own_names(containers):
-        return frozenset()
-    try:
-        note = msgspec.json.decode(text, type=Filled)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    note = read_note(annotations)
+    if not note or not have_own_names(containers):
         return frozenset()
     return frozenset(
         (name, side, resource)
@@ -145,6 +156,14 @@ class PodWriter:
             text = kept
         self._fill_side(container, REQUESTS, resource, text)
 
+    def has_cpu_or_memory(self, container: ContainerAmounts) -> bool:
+        """Whether a container asks what Kubernetes wants beside huge pages."""
+        resources = self._pod["spec"][container.kind][container.index].get("resources")
+        asked = {
+            name for side in _SIDES for name in ((resources or {}).get(side) or {})
+        }
+        return not asked.isdisjoint((CPU, "memory"))
+
     def mirror(self, container: ContainerAmounts, resource: str) -> None:
         """Copy a value that only one of requests and limits has to the other."""
         resources = self._resources(container)
@@ -169,6 +188,28 @@ class PodWriter:
                 self.warnings.append(f"annotation {key} was replaced")
             current[key] = value
             self.is_changed = True
+
+    def derive_pod_level(self, before: PodLevel) -> None:
+        """Have what the API server derived for the pod follow what is now asked.
+
+        It derives what is missing and keeps what stands. A later review must know that
+        nobody wrote either.
+        """
+        if not (before.requests or before.limits):
+            return
+        containers = read_containers(decode_pod(self._pod))
+        own = member_of(self._pod["spec"], "resources")
+        old = {REQUESTS: before.requests, LIMITS: before.limits}
+        for side, amounts in before.derived_from(containers).items():
+            for name, amount in amounts.items():
+                text = show_derived(name, amount)
+                if name in old[side]:
+                    if old[side][name] == amount:
+                        text = str(own[side][name])
+                    else:
+                        own[side][name] = text
+                        self.is_changed = True
+                self._noted.setdefault(POD, {}).setdefault(side, {})[name] = text
 
     def note_filled(self) -> None:
         """Note on the pod what was filled in, where what is set is kept."""
@@ -250,8 +291,3 @@ class PodWriter:
         return member_of(
             self._pod["spec"][container.kind][container.index], "resources"
         )
-
-
-def container_side(container: ContainerAmounts, side: str) -> Mapping[str, Fraction]:
-    """Return the requests or the limits of `container`."""
-    return container.requests if side == REQUESTS else container.limits

@@ -19,7 +19,8 @@ from extender.explain.pod import pod_in
 from extender.wire.filter import WireError
 from injector.admission import Admission
 from injector.fallback.choice import FallbackOutcome
-from injector.resources.containers import LIMITS, REQUESTS
+from injector.resources.containers import LIMITS, REQUESTS, read_containers
+from injector.resources.pod_level import default_pod_level
 from injector.review import ReviewError, decode_pod, decode_review, encode_answer
 from injector.steps import AdmissionOutcome, AdmissionReason
 from scoring.faults import Fault
@@ -53,7 +54,7 @@ def as_json(tree: Any) -> Any:
 
 
 def fill_requests(pod: dict[str, Any]) -> None:
-    """Set each request that only a limit stands for, in place.
+    """Set in place what the API server derives: requests, and the pod level.
 
     Admission comes after defaulting, ``SetDefaults_Pod`` in
     ``pkg/apis/core/v1/defaults.go``: with ``existing: keep``, a request that equals a
@@ -68,6 +69,9 @@ def fill_requests(pod: dict[str, Any]) -> None:
                 **requests,
                 **{name: limits[name] for name in limits if name not in requests},
             }
+    spec = pod.get("spec") or {}
+    if spec.get("resources"):
+        default_pod_level(spec["resources"], read_containers(decode_pod(pod)))
 
 
 def build_review(pod: Mapping[str, Any], namespace: str, uid: str) -> bytes:

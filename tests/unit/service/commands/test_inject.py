@@ -90,6 +90,27 @@ def test_each_pod_has_its_patch_on_a_line_of_its_own(
     assert "pod default/q: no injection (no_gpu_type)\n" in printed.err
 
 
+def test_the_pod_level_is_completed_as_the_api_server_does(
+    rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = write_manifest(
+        tmp_path,
+        make_pod(
+            container("a", gpus(1)),
+            container("s", {"limits": {"cpu": "500m"}}),
+            resources={"limits": {"memory": "4Gi"}},
+        ),
+    )
+
+    run("-f", manifest, "--rules", rules)
+
+    printed = capsys.readouterr()
+    pod = yaml.safe_load(printed.out)
+    assert pod["spec"]["containers"][0]["resources"] == gpus(1, cpu="3500m")
+    assert pod["spec"]["resources"]["requests"] == {"cpu": "4", "memory": "4Gi"}
+    assert "cpu is set for the pod" not in printed.err
+
+
 def test_a_refused_pod_has_its_line_among_patches(
     rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
