@@ -16,14 +16,13 @@ from cluster.decode.limit_ranges import (
     LimitRange,
     LimitRangeRecord,
     limit_range_record,
-    maxima_of,
+    limits_of,
 )
 from cluster.decode.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
 from cluster.decode.records import RecordBuilder
 from cluster.ledger.changes import (
     Change,
     DeviceClassesListed,
-    LimitRangesListed,
     NodesListed,
     PodsListed,
 )
@@ -103,7 +102,7 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
         NodesListed(tuple(contents.nodes.values())),
         PodsListed(tuple(contents.pods.values())),
         DeviceClassesListed(frozenset(contents.device_class_resources)),
-        LimitRangesListed(maxima_of(contents.limit_ranges)),
+        limits_of(contents.limit_ranges),
     )
 
 

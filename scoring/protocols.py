@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Protocol
 
 from scoring.gpu.node_gpus import NodeGpus
@@ -21,6 +22,26 @@ class LimitMaxima:
 
     container: Request = ()
     pod: Request = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LimitDefaults:
+    """What the LimitRanges of a namespace give containers, and want of them at least.
+
+    Attributes
+    ----------
+    limits, requests : tuple of (str, int)
+        What containers without get; of several LimitRanges, all.
+    minima : tuple of (str, int)
+        What a container must ask at least.
+    ratios : tuple of (str, Fraction)
+        How many times the request a container's limit may be.
+    """
+
+    limits: Request = ()
+    requests: Request = ()
+    minima: Request = ()
+    ratios: tuple[tuple[str, Fraction], ...] = ()
 
 
 class ResourceMaps(Protocol):

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
-from scoring.protocols import BoundPod, LimitMaxima, NodeFacts, PendingPod, RecentPod
+from scoring.protocols import (
+    BoundPod,
+    LimitDefaults,
+    LimitMaxima,
+    NodeFacts,
+    PendingPod,
+    RecentPod,
+)
 
 Int64Array: TypeAlias = NDArray[np.int64]
 
@@ -156,6 +163,8 @@ class Snapshot:
         UIDs of pods with a managed resource that lately ended or were deleted.
     limit_maxima : mapping
         namespace -> what its LimitRanges allow at most; others set no maximum.
+    limit_defaults : mapping
+        namespace -> what its LimitRanges give containers and want of them at least.
 
     Raises
     ------
@@ -186,6 +195,9 @@ class Snapshot:
     device_class_resources: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
     limit_maxima: Mapping[str, LimitMaxima] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    limit_defaults: Mapping[str, LimitDefaults] = field(
         default_factory=lambda: MappingProxyType({})
     )
 

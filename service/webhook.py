@@ -1,9 +1,10 @@
 """The webhook's parts, built from settings, and what a reload swaps in them."""
 
+from functools import partial
 from pathlib import Path
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
-from cluster.ledger.writer import SnapshotSource
+from cluster.ledger.writer import NotSyncedError, SnapshotSource
 from injector.admission import Admission, AdmissionObserver, AdmissionOptions
 from injector.affinity.step import AffinityStep, KnownGpus
 from injector.fallback.annotations import FallbackAnnotations
@@ -20,6 +21,7 @@ from injector.warnings.capacity import CapacityCheck, LimitCheck
 from injector.warnings.gpu_types import GpuTypeCheck
 from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
 from scoring.gpu.requirements import GpuAnnotations
+from scoring.protocols import LimitDefaults
 from scoring.resources import ResourceScope
 from service.settings.settings import Settings
 from service.settings.webhook import FallbackSettings, InjectionSettings
@@ -69,6 +71,7 @@ class Webhook:
                 self._rules.current,
                 trigger_annotation=injection.trigger_annotation,
                 existing=injection.existing,
+                limit_defaults=partial(_limit_defaults, source),
             ),
             self._build_steps(source, scope),
             metrics,
@@ -127,6 +130,14 @@ class Webhook:
         self._fallback.use(
             build_fallback_options(fallback, self._gpu_reader, self._known_gpus)
         )
+
+
+def _limit_defaults(source: SnapshotSource, namespace: str) -> LimitDefaults | None:
+    """Return what the LimitRanges of a namespace give; None while that is unknown."""
+    try:
+        return source.current().limit_defaults.get(namespace)
+    except NotSyncedError:
+        return None
 
 
 def build_rule_context(

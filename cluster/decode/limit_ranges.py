@@ -1,6 +1,7 @@
-"""LimitRanges as far as we read them, and the maxima that they set by namespace."""
+"""LimitRanges as far as we read them, and what they set by namespace."""
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -10,8 +11,8 @@ from cluster.decode.objects import ObjectMeta
 from cluster.ledger.changes import Change, LimitRangesListed
 from scoring.faults import Fault
 from scoring.pod_request import read_amounts
-from scoring.protocols import LimitMaxima
-from scoring.quantity import QuantityError
+from scoring.protocols import LimitDefaults, LimitMaxima
+from scoring.quantity import QuantityError, exact_amount
 from scoring.resources import Request
 
 _CONTAINER: Final = "Container"
@@ -19,11 +20,15 @@ _CONTAINER: Final = "Container"
 _POD: Final = "Pod"
 
 
-class LimitRangeItem(msgspec.Struct, frozen=True):
-    """One entry of ``spec.limits``; defaults and minima are LimitRanger's business."""
+class LimitRangeItem(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of ``spec.limits``."""
 
     type: str = ""
     max: dict[str, Any] | None = None
+    min: dict[str, Any] | None = None
+    default: dict[str, Any] | None = None
+    default_request: dict[str, Any] | None = None
+    max_limit_request_ratio: dict[str, Any] | None = None
 
 
 class LimitRangeSpec(msgspec.Struct, frozen=True):
@@ -51,6 +56,7 @@ class LimitRangeRecord(msgspec.Struct, frozen=True, gc=False):
     key: str
     namespace: str
     maxima: LimitMaxima
+    defaults: LimitDefaults = LimitDefaults()
 
 
 def limit_range_key(item: LimitRange) -> str:
@@ -62,19 +68,55 @@ def limit_range_key(item: LimitRange) -> str:
 def limit_range_record(item: LimitRange) -> tuple[LimitRangeRecord, list[Fault]]:
     """Return the record of a LimitRange and the faults of its amounts."""
     faults: list[Fault] = []
-    found: dict[str, list[Request]] = {_CONTAINER: [], _POD: []}
+    maxima: dict[str, list[Request]] = {_CONTAINER: [], _POD: []}
+    given: list[LimitDefaults] = []
     for index, limit in enumerate(item.spec.limits or ()):
-        if limit.type in found:
-            amounts = read_amounts(
-                limit.max or {},
-                f"spec.limits[{index}].max",
-                lambda _name: True,
-                lambda path, error: faults.append(_fault(path, error)),
+        where = f"spec.limits[{index}]"
+        if limit.type in maxima:
+            maxima[limit.type].append(_amounts(limit.max, f"{where}.max", faults))
+        if limit.type == _CONTAINER:
+            given.append(
+                LimitDefaults(
+                    _amounts(limit.default, f"{where}.default", faults),
+                    _amounts(limit.default_request, f"{where}.defaultRequest", faults),
+                    _amounts(limit.min, f"{where}.min", faults),
+                    _ratios(limit.max_limit_request_ratio, where, faults),
+                )
             )
-            found[limit.type].append(tuple(amounts.items()))
-    maxima = LimitMaxima(_least(found[_CONTAINER]), _least(found[_POD]))
-    namespace = item.metadata.namespace
-    return LimitRangeRecord(limit_range_key(item), namespace, maxima), faults
+    record = LimitRangeRecord(
+        limit_range_key(item),
+        item.metadata.namespace,
+        LimitMaxima(_least(maxima[_CONTAINER]), _least(maxima[_POD])),
+        _together(given),
+    )
+    return record, faults
+
+
+def _amounts(
+    quantities: dict[str, Any] | None, path: str, faults: list[Fault]
+) -> Request:
+    """Return amounts in base units; add to `faults`."""
+    amounts = read_amounts(
+        quantities or {},
+        path,
+        lambda _name: True,
+        lambda path, error: faults.append(_fault(path, error)),
+    )
+    return tuple(amounts.items())
+
+
+def _ratios(
+    quantities: dict[str, Any] | None, where: str, faults: list[Fault]
+) -> tuple[tuple[str, Fraction], ...]:
+    """Return ratios, which are no amounts of their resource; add to `faults`."""
+    ratios = []
+    for name, quantity in (quantities or {}).items():
+        try:
+            ratios.append((name, exact_amount(quantity)))
+        except QuantityError as error:
+            path = f"{where}.maxLimitRequestRatio[{name!r}]"
+            faults.append(_fault(path, error))
+    return tuple(ratios)
 
 
 class LimitRangeTable:
@@ -103,7 +145,47 @@ class LimitRangeTable:
         return self._change()
 
     def _change(self) -> Change:
-        return LimitRangesListed(maxima_of(self._records.values()))
+        return limits_of(self._records.values())
+
+
+def limits_of(records: Iterable[LimitRangeRecord]) -> LimitRangesListed:
+    """Return what LimitRanges set, by namespace."""
+    records = tuple(records)
+    return LimitRangesListed(maxima_of(records), defaults_of(records))
+
+
+def defaults_of(
+    records: Iterable[LimitRangeRecord],
+) -> Mapping[str, LimitDefaults]:
+    """Return namespace -> defaults, the strictest minima and ratios."""
+    by_namespace: dict[str, list[LimitDefaults]] = {}
+    for record in records:
+        if record.defaults != LimitDefaults():
+            by_namespace.setdefault(record.namespace, []).append(record.defaults)
+    return MappingProxyType(
+        {namespace: _together(found) for namespace, found in by_namespace.items()}
+    )
+
+
+def _together(defaults: Iterable[LimitDefaults]) -> LimitDefaults:
+    """Return what holds where all of them do."""
+    limits: set[tuple[str, int]] = set()
+    requests: set[tuple[str, int]] = set()
+    minima: dict[str, int] = {}
+    ratios: dict[str, Fraction] = {}
+    for item in defaults:
+        limits.update(item.limits)
+        requests.update(item.requests)
+        for name, amount in item.minima:
+            minima[name] = max(amount, minima.get(name, amount))
+        for name, ratio in item.ratios:
+            ratios[name] = min(ratio, ratios.get(name, ratio))
+    return LimitDefaults(
+        tuple(sorted(limits)),
+        tuple(sorted(requests)),
+        tuple(sorted(minima.items())),
+        tuple(sorted(ratios.items())),
+    )
 
 
 def maxima_of(records: Iterable[LimitRangeRecord]) -> Mapping[str, LimitMaxima]:

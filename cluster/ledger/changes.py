@@ -1,7 +1,8 @@
 """What can happen to the cluster, as the ledger is told of it."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from cluster.decode.objects import NodeRecord, PodRecord
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.gpu.requirements import GpuRequirements
-from scoring.protocols import LimitMaxima
+from scoring.protocols import LimitDefaults, LimitMaxima
 from scoring.resources import Request
 
 
@@ -80,9 +81,12 @@ class DeviceClassesListed:
 
 @dataclass(frozen=True, slots=True)
 class LimitRangesListed:
-    """What the LimitRanges of each namespace allow at most, all of them."""
+    """What the LimitRanges of each namespace allow at most and give, all of them."""
 
     maxima: Mapping[str, LimitMaxima]
+    defaults: Mapping[str, LimitDefaults] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from cluster.ledger.changes import (
 from cluster.ledger.columns import Columns
 from cluster.ledger.failures import NO_LIMITS, Failures
 from cluster.ledger.pods import BoundPods, Departures, RecentPods
-from scoring.protocols import LimitMaxima
+from scoring.protocols import LimitDefaults, LimitMaxima
 from scoring.snapshot import NodeIndex, Snapshot, build_node_index
 
 
@@ -33,6 +33,9 @@ class Extras:
     limit_maxima: Mapping[str, LimitMaxima] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    limit_defaults: Mapping[str, LimitDefaults] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     def take(self, change: DeviceClassesListed | LimitRangesListed) -> bool:
         """Take a change; say whether it is one."""
@@ -40,8 +43,9 @@ class Extras:
             is_new = change.resources != self.device_class_resources
             self.device_class_resources = change.resources
             return is_new
-        is_new = change.maxima != self.limit_maxima
-        self.limit_maxima = change.maxima
+        new = change.maxima, change.defaults
+        is_new = new != (self.limit_maxima, self.limit_defaults)
+        self.limit_maxima, self.limit_defaults = new
         return is_new
 
 
@@ -344,4 +348,5 @@ class Ledger:
             device_class_resources=self._extras.device_class_resources,
             departed=self._departures.publish(),
             limit_maxima=self._extras.limit_maxima,
+            limit_defaults=self._extras.limit_defaults,
         )

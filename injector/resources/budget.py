@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from injector.resources.containers import NOTHING, ContainerAmounts
+from injector.resources.limit_ranger import PAGE, FilledIn, lower
 from injector.rules.rules import ResourceRule
 from scoring.quantity import (
     format_quantity,
@@ -20,9 +21,6 @@ from scoring.resources import BYTE_RESOURCES
 _MAX_NAMED: Final = 4
 
 _MAX_REMEMBERED: Final = 16  # containers
-
-# A container that has less than a page of memory cannot start.
-_LEAST_BYTES: Final = 4095
 
 
 class OverBudgetError(ValueError):
@@ -64,46 +62,82 @@ class GpuWork:
     gpus: tuple[int, ...]
     others: tuple[ContainerAmounts, ...]
 
-    def amounts(self, rule: ResourceRule) -> tuple[Amount, ...]:
-        """Return what each GPU container gets.
+    def amounts(
+        self, rule: ResourceRule, filled: Sequence[FilledIn] = ()
+    ) -> tuple[tuple[Amount, ...], list[Fraction]]:
+        """Return what each GPU container gets, and what is left of `filled`.
 
-        Raises `OverBudgetError` where a container would get nothing of a resource
-        that all containers share: a limit of 0 means no limit to the kubelet, and
-        with less than a page of memory none can start.
+        Parameters
+        ----------
+        filled : sequence of FilledIn
+            What LimitRanger filled in of this resource in `others`.
+
+        Raises
+        ------
+        OverBudgetError
+            Where a container would get nothing of a resource that all containers
+            share: a limit of 0 means no limit to the kubelet, and with less than a
+            page of memory none can start.
         """
-        asked: tuple[Fraction, ...] = ()
-        if rule.is_standard:
-            asked = tuple(item.requested(rule.name) for item in self.others)
+        if not rule.is_standard:
+            return self._share(rule, ()), []
+        places = {item.container.place for item in filled}
+        written = [item for item in self.others if item.place not in places]
+        asked = [item.requested(rule.name) for item in written]
+        pool = _total(rule, sum(self.gpus)) - sum(asked, NOTHING)
+        lowered = lower(filled, pool) if pool > 0 else []
+        amounts = self._share(rule, (*asked, *lowered))
+        least = PAGE - 1 if rule.name in BYTE_RESOURCES else 0
+        empty = [
+            item.name
+            for item, amount in zip(self.gpu_containers, amounts, strict=True)
+            if amount.value <= least
+        ]
+        if empty:
+            names = [*written, *(item.container for item in filled)]
+            # Nothing was lowered where users' own values have used all of it up.
+            asking = [
+                (item.name, amount)
+                for item, amount in zip(names, [*asked, *lowered], strict=False)
+                if amount
+            ]
+            raise OverBudgetError(self._over_budget(rule, asking, empty))
+        return amounts, lowered
+
+    def _share(
+        self, rule: ResourceRule, asked: tuple[Fraction, ...]
+    ) -> tuple[Amount, ...]:
         count = len(self.gpus) + len(asked)
         share = _remembered if count <= _MAX_REMEMBERED else _shares
-        amounts = share(rule, self.gpus, asked)
-        least = _LEAST_BYTES if rule.name in BYTE_RESOURCES else 0
-        if rule.is_standard and not all(item.value > least for item in amounts):
-            total = sum(asked, NOTHING)
-            raise OverBudgetError(self._over_budget(rule, total, amounts))
-        return amounts
+        return share(rule, self.gpus, asked)
 
     def _over_budget(
         self,
         rule: ResourceRule,
-        asked: Fraction,
-        amounts: Sequence[Amount],
+        asking: Sequence[tuple[str, Fraction]],
+        empty: Sequence[str],
     ) -> str:
-        """Return the numbers of a budget that does not suffice."""
-        least = _LEAST_BYTES if rule.name in BYTE_RESOURCES else 0
-        total = _total(rule, sum(self.gpus))
-        left = total - asked
+        """Return the numbers of a budget that does not suffice.
+
+        Parameters
+        ----------
+        asking : sequence of (str, Fraction)
+            Other containers, and what comes off for each.
+        empty : sequence of str
+            Containers that would get nothing.
+        """
 
         def text_of(amount: Fraction) -> str:
             return format_quantity(amount, is_binary=rule.is_binary)
 
+        asked = sum((amount for _, amount in asking), NOTHING)
+        total = _total(rule, sum(self.gpus))
+        left = total - asked
         budget = (
             f"the budget of {sum(self.gpus)} {self.gpu_resource} is {text_of(total)}"
         )
-        asking = [item for item in self.others if item.requested(rule.name)]
         named = ", ".join(
-            f"{shorten(item.name)} {text_of(item.requested(rule.name))}"
-            for item in asking[:_MAX_NAMED]
+            f"{shorten(name)} {text_of(amount)}" for name, amount in asking[:_MAX_NAMED]
         )
         more = ", ..." if len(asking) > _MAX_NAMED else ""
         others = (
@@ -111,13 +145,9 @@ class GpuWork:
             if asking
             else "others ask none"
         )
-        empty = ", ".join(
-            shorten(item.name)
-            for item, amount in zip(self.gpu_containers, amounts, strict=True)
-            if amount.value <= least
-        )
+        who = ", ".join(map(shorten, empty))
         short = f"short by {text_of(-left)}" if left < 0 else f"{text_of(left)} left"
-        return f"{rule.name} {short} for container {empty}: {others}, {budget}"
+        return f"{rule.name} {short} for container {who}: {others}, {budget}"
 
 
 def _total(rule: ResourceRule, gpus: int) -> Fraction:

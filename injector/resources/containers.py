@@ -30,7 +30,7 @@ _KINDS: Final = MappingProxyType({REGULAR: "container", INIT: "init container"})
 # plugin/pkg/admission/limitranger/admission.go
 # A line break ends no name: a clause in which it did would be tried at each "for".
 _FILLED: Final = re.compile(
-    r"(.+) (request|limit) for (init )?container (.+)", re.DOTALL
+    r"(.+) (request|limit) for (?:init )?container (.+)", re.DOTALL
 )
 
 _FILLED_PREFIX: Final = "LimitRanger plugin set: "
@@ -55,6 +55,11 @@ class ContainerAmounts:
     requests: Mapping[str, Fraction]
     limits: Mapping[str, Fraction]
     kind: str = REGULAR
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The list that it is in, and its position there."""
+        return self.kind, self.index
 
     def requested(self, resource: str) -> Fraction:
         """Return the request, else the limit, else 0."""
@@ -184,7 +189,7 @@ def _exact(
 def filled_by_limit_ranger(
     annotations: Mapping[str, str],
 ) -> frozenset[tuple[str, str, str]]:
-    """Return what LimitRanger set in regular containers.
+    """Return what LimitRanger set in containers and init containers.
 
     Returns
     -------
@@ -201,7 +206,7 @@ def _filled(clauses: Iterable[str]) -> Iterable[tuple[str, str, str]]:
     """Yield container, map and resource of each clause that is understood."""
     for clause in clauses:
         match = _FILLED.fullmatch(clause)
-        if match is not None and not match[3]:
-            resources, side, _, container = match.groups()
+        if match is not None:
+            resources, side, container = match.groups()
             for resource in resources.split(", "):
                 yield container, f"{side}s", resource

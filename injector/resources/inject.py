@@ -8,6 +8,7 @@ container's own GPUs.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -22,12 +23,14 @@ from injector.resources.containers import (
     filled_by_limit_ranger,
     read_containers,
 )
+from injector.resources.limit_ranger import FilledIn, FilledValues
 from injector.resources.pod_level import POD, PodLevel, read_pod_level
 from injector.resources.writer import PodWriter, containers_of, read_note, still_filled
 from injector.rules.fields import page_size
 from injector.rules.rules import InjectionRule, ResourceRule, Rules
 from injector.steps import AdmissionOutcome, AdmissionReason
 from scoring.pod_request import extended_fault
+from scoring.protocols import LimitDefaults
 from scoring.quantity import shorten
 from scoring.resources import STANDARD_RESOURCES
 
@@ -55,6 +58,10 @@ class Injection:
     audit: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
+def _unknown_defaults(_namespace: str) -> None:
+    """Return that no LimitRange is known."""
+
+
 class Injector:
     """Applies the rules in force to one pod at a time.
 
@@ -69,6 +76,8 @@ class Injector:
     existing : str
         ``overwrite``: the rule replaces what a GPU container asks and the pod's
         annotations; ``keep``: only what is unset is filled, up to a limit that is set.
+    limit_defaults : callable
+        Returns what the LimitRanges of a namespace give containers; None if unknown.
     """
 
     def __init__(
@@ -77,8 +86,10 @@ class Injector:
         *,
         trigger_annotation: str,
         existing: ExistingMode,
+        limit_defaults: Callable[[str], LimitDefaults | None] = _unknown_defaults,
     ) -> None:
         self._rules = rules
+        self._limit_defaults = limit_defaults
         self._trigger_annotation = trigger_annotation
         self._is_keeping = existing == "keep"
 
@@ -107,9 +118,14 @@ class Injector:
             # It is refused as it is without us: to write over it would hide why.
             warning = f"nothing injected, Kubernetes refuses the pod: {refused}"
             return _skipped(AdmissionReason.ILLEGAL_QUANTITY, warning)
-        noted = read_note(pod.annotations).get(POD, {})
-        pod_level = read_pod_level(pod.decoded, containers, noted)
-        task = _Task(work, rule, gpu_type, pod_level)
+        note = read_note(pod.annotations)
+        pod_level = read_pod_level(pod.decoded, containers, note.get(POD, {}))
+        filled = FilledValues(
+            filled_by_limit_ranger(pod.annotations),
+            note,
+            self._limit_defaults(identity.namespace),
+        )
+        task = _Task(work, rule, gpu_type, pod_level, filled)
         return _inject(task, self._writer(pod), identity)
 
     def _writer(self, pod: AdmittedPod) -> PodWriter:
@@ -130,6 +146,7 @@ class _Task:
     rule: InjectionRule
     gpu_type: str
     pod_level: PodLevel
+    filled: FilledValues
 
 
 def _not_applicable(
@@ -199,30 +216,66 @@ def _gpu_work(containers: PodContainers, gpu_resource: str) -> GpuWork:
     )
 
 
-def _inject(task: _Task, writer: PodWriter, identity: PodIdentity) -> Injection:
-    """Write what the rule gives, or nothing at all if a budget does not suffice."""
-    amounts: list[tuple[ResourceRule, Sequence[Amount]]] = []
-    faults: list[str] = []
-    warnings: list[str] = []
-    containers = task.work.gpu_containers
+@dataclass(slots=True)
+class _Plan:
+    """What is to be written into a pod, and why that cannot be.
+
+    Attributes
+    ----------
+    lowered : list of (FilledIn, Fraction)
+        What LimitRanger filled in, and what is left of it.
+    faults : list of str
+        Budgets that do not suffice.
+    """
+
+    amounts: list[tuple[ResourceRule, Sequence[Amount]]] = field(default_factory=list)
+    lowered: list[tuple[FilledIn, Fraction]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def _plan(task: _Task, writer: PodWriter) -> _Plan:
+    """Return what the rule gives."""
+    plan = _Plan()
     for rule in task.rule.resources:
         if rule.name in task.pod_level.written:
-            warnings.append(f"{rule.name} is set for the pod as a whole: not injected")
-        elif any(writer.is_open(item, rule.name) for item in containers):
-            try:
-                amounts.append((rule, task.work.amounts(rule)))
-            except OverBudgetError as error:
-                faults.append(str(error))
-    if faults:
-        return _rejected(AdmissionReason.OVER_BUDGET, identity, "; ".join(faults))
+            plan.warnings.append(
+                f"{rule.name} is set for the pod as a whole: not injected"
+            )
+            continue
+        if not any(
+            writer.is_open(item, rule.name) for item in task.work.gpu_containers
+        ):
+            continue
+        filled = task.filled.of(rule.name, task.work.others) if rule.is_standard else []
+        try:
+            amounts, left = task.work.amounts(rule, filled)
+        except OverBudgetError as error:
+            plan.faults.append(str(error))
+        else:
+            plan.amounts.append((rule, amounts))
+            plan.lowered += zip(filled, left, strict=True)
+    return plan
+
+
+def _inject(task: _Task, writer: PodWriter, identity: PodIdentity) -> Injection:
+    """Write what the rule gives, or nothing at all if a budget does not suffice."""
+    plan = _plan(task, writer)
+    if plan.faults:
+        message = "; ".join(plan.faults)
+        return _rejected(AdmissionReason.OVER_BUDGET, identity, message)
+    containers = task.work.gpu_containers
     # Kubernetes wants these as request and limit alike.
     pieces = [rule.name for rule in task.rule.resources if not rule.is_standard]
     for container in containers:
         for resource in (task.work.gpu_resource, *pieces):
             writer.mirror(container, resource)
+    for value, amount in plan.lowered:
+        writer.lower(value, amount)
     # Huge pages last: by then it is known what stands beside them.
-    for rule, shares in sorted(amounts, key=lambda item: page_size(item[0].name)):
-        warnings += _fill(containers, rule, shares, writer)
+    by_page = sorted(plan.amounts, key=lambda item: page_size(item[0].name))
+    for rule, amounts in by_page:
+        plan.warnings += _fill(containers, rule, amounts, writer)
     writer.derive_pod_level(task.pod_level)
     writer.annotate(task.rule.annotations)
     writer.note_filled()
@@ -235,7 +288,7 @@ def _inject(task: _Task, writer: PodWriter, identity: PodIdentity) -> Injection:
         warnings=(
             *writer.replaced_warnings(task.gpu_type),
             *writer.warnings,
-            *warnings,
+            *plan.warnings,
         ),
         audit=MappingProxyType(writer.audit()),
     )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -18,6 +19,7 @@ from injector.resources.containers import (
     container_side,
     read_containers,
 )
+from injector.resources.limit_ranger import ORIGINALS, FilledIn
 from injector.resources.pod_level import POD, PodLevel, show_derived
 from injector.review import decode_pod
 from scoring.quantity import shorten
@@ -155,6 +157,34 @@ class PodWriter:
             )
             text = kept
         self._fill_side(container, REQUESTS, resource, text)
+
+    def lower(self, value: FilledIn, amount: Fraction) -> None:
+        """Write what is left of a request that LimitRanger filled in, and its limit.
+
+        The note has what LimitRanger had set: a later review begins with that.
+        """
+        container, resource = value.container, value.resource
+        originals = {REQUESTS: value.request, LIMITS: value.limit}
+        is_lowered = amount < value.request
+        for side, original in originals.items():
+            if original is None:
+                continue
+            new = amount if is_lowered else original
+            if container_side(container, side)[resource] != new:
+                self._set(container, side, resource, show_derived(resource, new))
+            if is_lowered:
+                noted = self._noted.setdefault(container.name, {})
+                text = self._resources(container)[side][resource]
+                noted.setdefault(side, {})[resource] = str(text)
+                noted.setdefault(ORIGINALS[side], {})[resource] = show_derived(
+                    resource, original
+                )
+        if is_lowered:
+            self.warnings.append(
+                f"container {shorten(container.name)}: {resource}"
+                f" {show_derived(resource, value.request)} from LimitRanger lowered to"
+                f" {show_derived(resource, amount)}; set requests to choose"
+            )
 
     def has_cpu_or_memory(self, container: ContainerAmounts) -> bool:
         """Whether a container asks what Kubernetes wants beside huge pages."""

@@ -22,6 +22,7 @@ from injector.review import ReviewError
 from injector.rules.file import parse_rules
 from injector.rules.rules import RuleBook, Rules
 from injector.steps import AdmissionOutcome, AdmissionReason, PodStep
+from scoring.protocols import LimitDefaults
 from tests.defaults import FALLBACK_OPTIONS, HOLD_SECONDS, RULE_CONTEXT, SETTINGS
 
 GPU = "nvidia.com/gpu"
@@ -228,6 +229,7 @@ def make_admission(  # noqa: PLR0913  each is one part of the webhook
     observer: AdmissionObserver,
     *,
     existing: ExistingMode = "overwrite",
+    limit_defaults: Callable[[str], LimitDefaults | None] = lambda _namespace: None,
     fallback: Fallback | None = None,
     steps: Sequence[PodStep] = (),
     is_fail_open: bool = False,
@@ -236,7 +238,10 @@ def make_admission(  # noqa: PLR0913  each is one part of the webhook
     return Admission(
         fallback or make_fallback(),
         Injector(
-            rules, trigger_annotation=injection.trigger_annotation, existing=existing
+            rules,
+            trigger_annotation=injection.trigger_annotation,
+            existing=existing,
+            limit_defaults=limit_defaults,
         ),
         steps,
         observer,

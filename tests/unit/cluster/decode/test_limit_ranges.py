@@ -1,5 +1,6 @@
 """LimitRanges: what is kept of them, and how several come together."""
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from cluster.decode.faults import convert_with_faults
 from cluster.decode.limit_ranges import LimitRange, LimitRangeRecord, limit_range_record
 from cluster.ledger.changes import LimitRangesListed
 from cluster.watch.kinds import Listing, limit_ranges_kind
-from scoring.protocols import LimitMaxima
+from scoring.protocols import LimitDefaults, LimitMaxima
 from tests.builders import make_ledger
 
 GIB = 2**30
@@ -79,6 +80,56 @@ def test_an_amount_that_is_none_is_left_out_and_named() -> None:
     assert record.maxima == LimitMaxima((), (("memory", GIB),))
     (fault,) = faults
     assert fault.startswith("spec.limits[0].max['cpu']: quantity 'many': ")
+
+
+def test_defaults_minima_and_ratios_are_kept() -> None:
+    record, faults = record_of(
+        make_limit_range(
+            {
+                "type": "Container",
+                "default": {"cpu": "2", "memory": "8Gi"},
+                "defaultRequest": {"cpu": "1"},
+                "min": {"cpu": "100m"},
+                "maxLimitRequestRatio": {"cpu": "1500m", "memory": "much"},
+            },
+            {"type": "Container", "default": {"cpu": "3"}, "min": {"cpu": "50m"}},
+            {"type": "Pod", "min": {"cpu": "7"}},
+        )
+    )
+
+    assert record.defaults == LimitDefaults(
+        limits=(("cpu", 2000), ("cpu", 3000), ("memory", 8 * GIB)),
+        requests=(("cpu", 1000),),
+        minima=(("cpu", 100),),
+        ratios=(("cpu", Fraction(3, 2)),),
+    )
+    (fault,) = faults
+    assert fault.startswith("spec.limits[0].maxLimitRequestRatio['memory']: ")
+
+
+def test_the_strictest_of_several_limit_ranges_counts() -> None:
+    kind = limit_ranges_kind()
+    low = {"type": "Container", "min": {"cpu": "1"}, "default": {"cpu": "1"}}
+    high = {
+        "type": "Container",
+        "min": {"cpu": "2"},
+        "maxLimitRequestRatio": {"cpu": "2"},
+    }
+
+    change = listed(
+        kind,
+        make_limit_range(low),
+        make_limit_range(high, name="more"),
+        partial=frozenset(),
+    )
+
+    assert change.defaults == {
+        "ml": LimitDefaults(
+            limits=(("cpu", 1000),),
+            minima=(("cpu", 2000),),
+            ratios=(("cpu", Fraction(2)),),
+        )
+    }
 
 
 def listed(kind: Any, *trees: dict[str, Any], partial: frozenset[str]) -> Any:
