@@ -159,7 +159,7 @@ class Admission:
         check()
         fallback = self._fallback.apply(pod)
         check()
-        injection = self._injector.apply(pod)
+        injection = self._injector.apply(pod, fallback.fallen)
         if injection.outcome is AdmissionOutcome.REJECTED:
             return _Decision(injection, fallback)
         warnings = tuple(text for step in self._steps for text in step.apply(pod))

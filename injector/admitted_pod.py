@@ -24,6 +24,24 @@ FILLED_ANNOTATION: Final = "gpu-extender.io/filled"
 
 
 @dataclass(frozen=True, slots=True)
+class FallenResource:
+    """A GPU resource of one container that fell back to another one.
+
+    Attributes
+    ----------
+    container : str
+        Name of the container; empty for each that asks `target`.
+    count : int
+        How many of `source` it asked; 0 if that is not known any more.
+    """
+
+    container: str
+    source: str
+    target: str
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PodIdentity:
     """Names of the pod of one admission request, and of the request.
 

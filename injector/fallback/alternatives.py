@@ -1,11 +1,12 @@
 """Forms that a pod can take along its chains, and putting one into effect."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 from cluster.decode.objects import Container, PodSpec, ResourceRequirements
+from injector.admitted_pod import FallenResource
 from injector.fallback.chains import Chains, profile_memory_gib, short_name
 from injector.fallback.choice import Alternative
 from injector.fallback.simulation import MinimumGpu
@@ -24,6 +25,9 @@ MAX_ALTERNATIVES: Final = 256
 
 # Containers, in all forms together; a pod may have thousands.
 MAX_REREAD: Final = 8192
+
+# Characters; one that we write names each container once for each of its resources.
+_MAX_RECORD: Final = 16384
 
 CONTAINER_LISTS: Final = ("containers", "initContainers")
 
@@ -189,6 +193,41 @@ def substitute_resources(
             if change is not None:
                 changes.append(change)
     return changes
+
+
+def fallen_resources(changes: Sequence[ContainerChange]) -> tuple[FallenResource, ...]:
+    """Return the changes by container and resource."""
+    return tuple(
+        FallenResource(change.container, source, target, dict(change.original)[source])
+        for change in changes
+        for source, target in change.substitutions
+    )
+
+
+def read_record(
+    text: str, ended_with: Collection[str], chains: Chains
+) -> tuple[FallenResource, ...]:
+    """Return what a record of an earlier review says that fell.
+
+    Parameters
+    ----------
+    text : str
+        As `format_record` returns it; anybody may have written it.
+    ended_with : collection of str
+        The resources of the pod's mark. What fell to anything else, or not along a
+        chain, is left out.
+    """
+    found = []
+    for entry in text.split(",") if len(text) <= _MAX_RECORD else ():
+        container, _, names = entry.rpartition("=")
+        source_name, _, target_name = names.partition("->")
+        found += [
+            FallenResource(container, source, target)
+            for target in ended_with
+            for source in chains.sources_of(target)
+            if short_name(target) == target_name and short_name(source) == source_name
+        ]
+    return tuple(found)
 
 
 def format_record(changes: Sequence[ContainerChange]) -> str:

@@ -53,6 +53,10 @@ class Chains:
         """Return what `resource` can fall to, best first; the last falls to nothing."""
         return self._tails.get(resource, ())
 
+    def sources_of(self, resource: str) -> list[str]:
+        """Return what can fall to `resource`."""
+        return [name for name, tail in self._tails.items() if resource in tail]
+
     def in_order(self, resources: Mapping[str, int]) -> list[str]:
         """Return those of `resources` that can fall, in the order of the chains."""
         return [name for name in self._tails if self._tails[name] and name in resources]

@@ -9,12 +9,14 @@ from typing import Final, TypeAlias
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.decode.records import constraints_of
 from cluster.ledger.writer import NotSyncedError
-from injector.admitted_pod import AdmittedPod, PodIdentity
+from injector.admitted_pod import AdmittedPod, FallenResource, PodIdentity
 from injector.fallback.alternatives import (
+    fallen_resources,
     format_original,
     format_record,
     named_resources,
     read_alternatives,
+    read_record,
     substitute_resources,
 )
 from injector.fallback.annotations import (
@@ -85,11 +87,14 @@ class FallbackResult:
         For the user, each short.
     audit : mapping
         audit annotation key -> value
+    fallen : tuple of FallenResource
+        What fell, in this review or an earlier one.
     """
 
     outcome: str
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    fallen: tuple[FallenResource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +178,9 @@ class Fallback:
         spec, annotations = pod.decoded.spec, pod.annotations
         mark = FallbackMark.read(annotations.get(options.annotations.mark, ""))
         if not any(map(options.chains.can_fall, named_resources(spec))):
-            self._follow(pod, mark)
-            return FallbackResult(FallbackOutcome.NOT_ASKED)
+            is_kept = self._follow(pod, mark)
+            fallen = _fallen_before(pod, mark, options) if is_kept else ()
+            return FallbackResult(FallbackOutcome.NOT_ASKED, fallen=fallen)
         alternatives, faults = read_alternatives(
             spec,
             options.chains,
@@ -192,7 +198,8 @@ class Fallback:
         if skipped is None and self._is_decided(case):
             skipped = FallbackOutcome.ALREADY_WEIGHED
         if skipped is not None:
-            return FallbackResult(skipped)
+            fallen = _fallen_before(pod, mark, options)
+            return FallbackResult(skipped, fallen=fallen)
         return self._weigh(case)
 
     def _weigh(self, case: _Case) -> FallbackResult:
@@ -209,15 +216,20 @@ class Fallback:
         result = _put_into_effect(case, choice)
         return replace(result, warnings=(*said, *result.warnings))
 
-    def _follow(self, pod: AdmittedPod, mark: FallbackMark) -> None:
-        """Take back what was decided about a pod that no longer asks any of it."""
+    def _follow(self, pod: AdmittedPod, mark: FallbackMark) -> bool:
+        """Take back what was decided about a pod that no longer asks any of it.
+
+        Returns whether a decision stands.
+        """
         if not mark.resources:
-            return
-        if mark.is_kept(named_resources(pod.decoded.spec)):
+            return False
+        is_kept = mark.is_kept(named_resources(pod.decoded.spec))
+        if is_kept:
             self._holds.adopt(pod.identity, mark.may_be_of)
         else:
             self._holds.end(pod.identity, mark.may_be_of)
             write_decision(pod.edit(), self._options.annotations, NO_MARK)
+        return is_kept
 
     def _is_decided(self, case: _Case) -> bool:
         """Whether the pod was decided about as it is now."""
@@ -268,6 +280,14 @@ class Fallback:
         return self._holds.decide(identity, choose, case.is_outdated)
 
 
+def _fallen_before(
+    pod: AdmittedPod, mark: FallbackMark, options: FallbackOptions
+) -> tuple[FallenResource, ...]:
+    """Return what fell in an earlier review."""
+    record = pod.annotations.get(options.annotations.record, "")
+    return read_record(record, mark.resources, options.chains)
+
+
 def _reason_to_skip(case: _Case) -> FallbackOutcome | None:
     """Return why the pod takes no part, None if it does."""
     options = case.options
@@ -310,11 +330,13 @@ def _put_into_effect(case: _Case, choice: Choice | None) -> FallbackResult:
     options = case.options
     alternative = case.unchanged if choice is None else choice.alternative
     substitutions = dict(alternative.substitutions)
+    fallen = _fallen_before(case.pod, case.mark, options)
     tree = case.pod.edit()
     record, audit = "", {}
     if substitutions:
         changes = substitute_resources(tree, substitutions)
         record = format_record(changes)
+        fallen = fallen_resources(changes)
         audit = {AUDIT_RECORD: record, AUDIT_ORIGINAL: format_original(changes)}
     mark = FallbackMark.of(substitutions.get(source, source) for source in case.sources)
     is_further = case.mark.is_kept(dict(case.unchanged.request))
@@ -323,7 +345,7 @@ def _put_into_effect(case: _Case, choice: Choice | None) -> FallbackResult:
     warnings = _warnings_of(outcome, case, alternative)
     if substitutions and options.require_gpus is not None:
         warnings += options.require_gpus(case.pod, alternative.gpu)
-    return FallbackResult(outcome, warnings, MappingProxyType(audit))
+    return FallbackResult(outcome, warnings, MappingProxyType(audit), fallen)
 
 
 def _warnings_of(

@@ -55,12 +55,15 @@ class GpuWork:
         How many each of them has.
     others : tuple of ContainerAmounts
         What runs beside them: other containers, restartable init containers.
+    what : str
+        What the budget is for, where `gpus` are not counts of `gpu_resource`.
     """
 
     gpu_resource: str
     gpu_containers: tuple[ContainerAmounts, ...]
     gpus: tuple[int, ...]
     others: tuple[ContainerAmounts, ...]
+    what: str = ""
 
     def amounts(
         self, rule: ResourceRule, filled: Sequence[FilledIn] = ()
@@ -133,9 +136,8 @@ class GpuWork:
         asked = sum((amount for _, amount in asking), NOTHING)
         total = _total(rule, sum(self.gpus))
         left = total - asked
-        budget = (
-            f"the budget of {sum(self.gpus)} {self.gpu_resource} is {text_of(total)}"
-        )
+        what = self.what or f"{sum(self.gpus)} {self.gpu_resource}"
+        budget = f"the budget of {what} is {text_of(total)}"
         named = ", ".join(
             f"{shorten(name)} {text_of(amount)}" for name, amount in asking[:_MAX_NAMED]
         )

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from cluster.decode.objects import Pod
-from injector.admitted_pod import AdmittedPod, PodIdentity
+from injector.admitted_pod import AdmittedPod, FallenResource, PodIdentity
 from injector.resources.budget import Amount, GpuWork, OverBudgetError
 from injector.resources.containers import (
     INIT,
@@ -23,9 +23,16 @@ from injector.resources.containers import (
     filled_by_limit_ranger,
     read_containers,
 )
+from injector.resources.fallen import FallenContainer, entries_of, find_fallen
 from injector.resources.limit_ranger import FilledIn, FilledValues
 from injector.resources.pod_level import POD, PodLevel, read_pod_level
-from injector.resources.writer import PodWriter, containers_of, read_note, still_filled
+from injector.resources.writer import (
+    Filled,
+    PodWriter,
+    containers_of,
+    read_note,
+    still_filled,
+)
 from injector.rules.fields import page_size
 from injector.rules.rules import InjectionRule, ResourceRule, Rules
 from injector.steps import AdmissionOutcome, AdmissionReason
@@ -93,8 +100,17 @@ class Injector:
         self._trigger_annotation = trigger_annotation
         self._is_keeping = existing == "keep"
 
-    def apply(self, pod: AdmittedPod) -> Injection:
-        """Change `pod` in place; not if it is rejected."""
+    def apply(
+        self, pod: AdmittedPod, fallen: Sequence[FallenResource] = ()
+    ) -> Injection:
+        """Change `pod` in place; not if it is rejected.
+
+        Parameters
+        ----------
+        fallen : sequence of FallenResource
+            What the pod asked before it fell; the rules of that count where what it
+            fell to has none.
+        """
         rules, identity = self._rules(), pod.identity
         if identity.namespace in rules.skipped_namespaces:
             return Injection(
@@ -109,24 +125,42 @@ class Injector:
             return _skipped(AdmissionReason.UNKNOWN_GPU_TYPE, warning)
         containers = read_containers(pod.decoded)
         asked = _asked(containers, by_resource)
-        if containers.faults or len(asked) != 1:
+        fallen = [
+            fall
+            for fall in fallen
+            if fall.target not in by_resource and fall.source in by_resource
+        ]
+        targets = {fall.target for fall in fallen}
+        if containers.faults or len(targets.union(asked)) != 1:
+            asked = sorted(targets.union(asked))
             return _not_applicable(containers, asked, by_resource, gpu_type, identity)
-        work = _gpu_work(containers, asked[0])
-        rule = by_resource[work.gpu_resource]
-        refused = _refused_by_kubernetes(pod.decoded, work, rule, self._is_keeping)
+        note = read_note(pod.annotations)
+        if asked:
+            work = _gpu_work(containers, asked[0])
+            rule = by_resource[work.gpu_resource]
+            entries = [(item, work) for item in rule.resources]
+            plan = _Plan(entries, rule.annotations)
+        else:
+            (target,) = targets
+            work = _gpu_work(containers, target)
+            plan = _plan_of_fallen(containers, target, fallen, by_resource, note)
+            plan.warnings.append(_fallen_warning(gpu_type, target, fallen))
+        refused = _refused_by_kubernetes(pod.decoded, work, plan, self._is_keeping)
         if refused:
             # It is refused as it is without us: to write over it would hide why.
             warning = f"nothing injected, Kubernetes refuses the pod: {refused}"
             return _skipped(AdmissionReason.ILLEGAL_QUANTITY, warning)
-        note = read_note(pod.annotations)
-        pod_level = read_pod_level(pod.decoded, containers, note.get(POD, {}))
-        filled = FilledValues(
-            filled_by_limit_ranger(pod.annotations),
-            note,
-            self._limit_defaults(identity.namespace),
+        task = _Task(
+            work,
+            gpu_type,
+            read_pod_level(pod.decoded, containers, note.get(POD, {})),
+            FilledValues(
+                filled_by_limit_ranger(pod.annotations),
+                note,
+                self._limit_defaults(identity.namespace),
+            ),
         )
-        task = _Task(work, rule, gpu_type, pod_level, filled)
-        return _inject(task, self._writer(pod), identity)
+        return _inject(task, plan, self._writer(pod), identity)
 
     def _writer(self, pod: AdmittedPod) -> PodWriter:
         """Return what writes into `pod`, and over what."""
@@ -140,10 +174,9 @@ class Injector:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One pod's containers, the rule that applies, and what the pod level sets."""
+    """One pod's containers, what LimitRanger filled in, and what the pod level sets."""
 
     work: GpuWork
-    rule: InjectionRule
     gpu_type: str
     pod_level: PodLevel
     filled: FilledValues
@@ -173,14 +206,14 @@ def _not_applicable(
 
 
 def _refused_by_kubernetes(
-    pod: Pod, work: GpuWork, rule: InjectionRule, is_keeping: bool
+    pod: Pod, work: GpuWork, plan: "_Plan", is_keeping: bool
 ) -> str:
     """Return what Kubernetes has against amounts that injection would repair."""
     lists = {
         REGULAR: pod.spec.containers or (),
         INIT: pod.spec.init_containers or (),
     }
-    names = [work.gpu_resource, *(item.name for item in rule.resources)]
+    names = [work.gpu_resource, *(rule.name for rule, _ in plan.entries)]
     for item in work.gpu_containers:
         faults = [item.huge_pages_fault()]
         for name in names:
@@ -222,62 +255,98 @@ class _Plan:
 
     Attributes
     ----------
+    entries : sequence of (ResourceRule, GpuWork)
+        Each resource to inject, and for which containers.
+    annotations : mapping
+        Of the rule.
+    fallen : sequence of FallenContainer
+        Containers that get what they asked before they fell.
+    amounts : list of (ResourceRule, GpuWork, sequence of Amount)
     lowered : list of (FilledIn, Fraction)
         What LimitRanger filled in, and what is left of it.
     faults : list of str
         Budgets that do not suffice.
     """
 
-    amounts: list[tuple[ResourceRule, Sequence[Amount]]] = field(default_factory=list)
+    entries: Sequence[tuple[ResourceRule, GpuWork]]
+    annotations: Mapping[str, str]
+    fallen: Sequence[FallenContainer] = ()
+    amounts: list[tuple[ResourceRule, GpuWork, Sequence[Amount]]] = field(
+        default_factory=list
+    )
     lowered: list[tuple[FilledIn, Fraction]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-
-def _plan(task: _Task, writer: PodWriter) -> _Plan:
-    """Return what the rule gives."""
-    plan = _Plan()
-    for rule in task.rule.resources:
-        if rule.name in task.pod_level.written:
-            plan.warnings.append(
-                f"{rule.name} is set for the pod as a whole: not injected"
-            )
-            continue
-        if not any(
-            writer.is_open(item, rule.name) for item in task.work.gpu_containers
-        ):
-            continue
-        filled = task.filled.of(rule.name, task.work.others) if rule.is_standard else []
-        try:
-            amounts, left = task.work.amounts(rule, filled)
-        except OverBudgetError as error:
-            plan.faults.append(str(error))
-        else:
-            plan.amounts.append((rule, amounts))
-            plan.lowered += zip(filled, left, strict=True)
-    return plan
+    def compute(self, task: _Task, writer: PodWriter) -> None:
+        """Compute all amounts."""
+        for rule, work in self.entries:
+            if rule.name in task.pod_level.written:
+                self.warnings.append(
+                    f"{rule.name} is set for the pod as a whole: not injected"
+                )
+                continue
+            if not any(writer.is_open(item, rule.name) for item in work.gpu_containers):
+                continue
+            filled = task.filled.of(rule.name, work.others) if rule.is_standard else []
+            try:
+                amounts, left = work.amounts(rule, filled)
+            except OverBudgetError as error:
+                self.faults.append(str(error))
+            else:
+                self.amounts.append((rule, work, amounts))
+                self.lowered += zip(filled, left, strict=True)
 
 
-def _inject(task: _Task, writer: PodWriter, identity: PodIdentity) -> Injection:
+def _plan_of_fallen(
+    containers: PodContainers,
+    target: str,
+    fallen: Sequence[FallenResource],
+    by_resource: Mapping[str, InjectionRule],
+    note: Filled,
+) -> _Plan:
+    """Return what containers get that fell to `target`, which has no rule."""
+    found = find_fallen(containers, target, fallen, note)
+    annotations: dict[str, str] = {}
+    for fall in fallen:
+        annotations = {**by_resource[fall.source].annotations, **annotations}
+    return _Plan(entries_of(containers, found, by_resource), annotations, found)
+
+
+def _fallen_warning(
+    gpu_type: str, target: str, fallen: Sequence[FallenResource]
+) -> str:
+    """Return what the user is told where a rule is missing."""
+    sources = ", ".join(dict.fromkeys(fall.source for fall in fallen))
+    return (
+        f"no rule for GPU type {shorten(gpu_type, 24)} and {target}: that of {sources}"
+        " applies"
+    )
+
+
+def _inject(
+    task: _Task, plan: _Plan, writer: PodWriter, identity: PodIdentity
+) -> Injection:
     """Write what the rule gives, or nothing at all if a budget does not suffice."""
-    plan = _plan(task, writer)
+    plan.compute(task, writer)
     if plan.faults:
         message = "; ".join(plan.faults)
         return _rejected(AdmissionReason.OVER_BUDGET, identity, message)
-    containers = task.work.gpu_containers
     # Kubernetes wants these as request and limit alike.
-    pieces = [rule.name for rule in task.rule.resources if not rule.is_standard]
-    for container in containers:
+    pieces = [rule.name for rule, _ in plan.entries if not rule.is_standard]
+    for container in task.work.gpu_containers:
         for resource in (task.work.gpu_resource, *pieces):
             writer.mirror(container, resource)
     for value, amount in plan.lowered:
         writer.lower(value, amount)
     # Huge pages last: by then it is known what stands beside them.
     by_page = sorted(plan.amounts, key=lambda item: page_size(item[0].name))
-    for rule, amounts in by_page:
-        plan.warnings += _fill(containers, rule, amounts, writer)
+    for rule, work, amounts in by_page:
+        plan.warnings += _fill(work.gpu_containers, rule, amounts, writer)
+    for item in plan.fallen:
+        writer.note_before(item)
     writer.derive_pod_level(task.pod_level)
-    writer.annotate(task.rule.annotations)
+    writer.annotate(plan.annotations)
     writer.note_filled()
     return Injection(
         *(

@@ -19,6 +19,7 @@ from injector.resources.containers import (
     container_side,
     read_containers,
 )
+from injector.resources.fallen import BEFORE, FallenContainer
 from injector.resources.limit_ranger import ORIGINALS, FilledIn
 from injector.resources.pod_level import POD, PodLevel, show_derived
 from injector.review import decode_pod
@@ -185,6 +186,11 @@ class PodWriter:
                 f" {show_derived(resource, value.request)} from LimitRanger lowered to"
                 f" {show_derived(resource, amount)}; set requests to choose"
             )
+
+    def note_before(self, fallen: FallenContainer) -> None:
+        """Note what a container asked before it fell."""
+        noted = self._noted.setdefault(fallen.amounts.name, {})
+        noted[BEFORE] = {source: str(count) for source, count in fallen.asked}
 
     def has_cpu_or_memory(self, container: ContainerAmounts) -> bool:
         """Whether a container asks what Kubernetes wants beside huge pages."""

@@ -4,8 +4,9 @@ The API server may have a pod reviewed again after another webhook; the second r
 must find nothing to do.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
@@ -18,6 +19,10 @@ from injector.admitted_pod import (
 from injector.rules.rules import InjectionRule, RuleMap, Rules
 from scoring.faults import Fault
 from scoring.gpu.requirements import GpuAnnotations, GpuRequirementsError
+from scoring.quantity import format_quantity
+from scoring.resources import BYTE_RESOURCES
+
+_PAGE: Final = 4096
 
 # annotation -> who else writes or reads it
 _OTHERS: Final[Mapping[str, str]] = MappingProxyType(
@@ -144,3 +149,48 @@ def _rows(rules: Rules) -> Iterator[_Row]:
                 own,
                 {**default, **own},
             )
+
+
+def list_fallback_gaps(rules: Rules, chains: Iterable[Sequence[str]]) -> list[str]:
+    """Return a warning for each rule that a pod leaves, or loses by, when it falls."""
+    found: dict[str, None] = {}
+    for row in _rows(rules):
+        for chain in chains:
+            for index, source in enumerate(chain):
+                if source in row.rules:
+                    for target in chain[index + 1 :]:
+                        found.update(dict.fromkeys(_gaps(row, source, target)))
+    return list(found)
+
+
+def _gaps(row: _Row, source: str, target: str) -> Iterator[str]:
+    """Yield what a pod of `source` has less of as one of `target`."""
+    if target not in row.rules:
+        yield (
+            f"{row.path_of(source)}: falls to {target}, which has no rule for this"
+            f" type: that of {source} applies"
+        )
+        return
+    given = {item.name: item for item in row.rules[target].resources}
+    for item in row.rules[source].resources:
+        after = given[item.name].per_gpu if item.name in given else Fraction(0)
+        if after < item.per_gpu:
+            less, more = (
+                format_quantity(amount, is_binary=item.is_binary)
+                for amount in (after, item.per_gpu)
+            )
+            yield (
+                f"{row.path_of(target)}: {less} {item.name} per GPU is less than the"
+                f" {more} of {source}, which falls to it"
+            )
+
+
+def list_tiny_amounts(rules: Rules) -> list[str]:
+    """Return a warning for each rule that gives too few bytes for a container."""
+    return [
+        f"{path}: {item.per_gpu} bytes of {item.name} per GPU start no container; is"
+        " the unit missing?"
+        for path, rule in rules.entries()
+        for item in rule.resources
+        if item.name in BYTE_RESOURCES and item.per_gpu < _PAGE
+    ]

@@ -7,7 +7,11 @@ from pathlib import Path
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.dump import load_dump
-from injector.rules.conflicts import RuleContext
+from injector.rules.conflicts import (
+    RuleContext,
+    list_fallback_gaps,
+    list_tiny_amounts,
+)
 from injector.rules.file import load_rules
 from injector.warnings.gpu_types import list_unknown_types
 from scoring.gpu.node_gpus import GpuLabelReader
@@ -63,9 +67,12 @@ def find_warnings(config: Path) -> list[str]:
         return []
     rules = load_rules(config.resolve().parent / rules_file, _rule_context(settings))
     gpus = GpuLabelReader(settings.gpu_types.rules())
-    return list_unknown_types(
-        rules, GpuRequirementsReader(settings.gpu_annotations(), gpus)
-    )
+    reader = GpuRequirementsReader(settings.gpu_annotations(), gpus)
+    return [
+        *list_unknown_types(rules, reader),
+        *list_fallback_gaps(rules, settings.fallback.chains),
+        *list_tiny_amounts(rules),
+    ]
 
 
 def _rule_context(settings: Settings) -> RuleContext:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from injector.rules.conflicts import list_fallback_gaps, list_tiny_amounts
 from injector.rules.file import RulesError, load_rules, parse_rules
 from injector.rules.rules import RuleBook, Rules
 from scoring.quantity import shorten
@@ -668,3 +669,64 @@ def test_a_faulty_reload_keeps_the_rules_in_force() -> None:
         book.replace(parse_rules("{", "rules", RULE_CONTEXT))
 
     assert book.current() is before
+
+
+def test_rules_that_a_fall_leaves_or_loses_by_are_listed() -> None:
+    text = json.dumps(
+        {
+            "resourceMap": {
+                "A100": {
+                    "x.com/2g": {
+                        "resourceList": [
+                            {"name": "cpu", "coefficient": 3},
+                            {"name": "memory", "coefficient": 6, "unit": "Gi"},
+                        ]
+                    },
+                    "x.com/1g": {"resourceList": [{"name": "cpu", "coefficient": 2}]},
+                },
+                "L4": {"x.com/gpu": {"resourceList": []}},
+            },
+            "namespaceResourceMap": {
+                "ml": {
+                    "A100": {
+                        "x.com/gpu": {
+                            "resourceList": [
+                                {"name": "cpu", "coefficient": 9},
+                                {"name": "memory", "coefficient": 9, "unit": "Gi"},
+                            ]
+                        }
+                    }
+                }
+            },
+        }
+    )
+    rules = parse_rules(text, "rules", RULE_CONTEXT)
+
+    found = list_fallback_gaps(rules, [("x.com/2g", "x.com/1g", "x.com/gpu")])
+
+    path = "resourceMap.A100"
+    missing = "which has no rule for this type"
+    assert found == [
+        (
+            f"{path}.x.com/1g: 2 cpu per GPU is less than the 3 of x.com/2g, which"
+            " falls to it"
+        ),
+        (
+            f"{path}.x.com/1g: 0 memory per GPU is less than the 6Gi of x.com/2g, which"
+            " falls to it"
+        ),
+        f"{path}.x.com/2g: falls to x.com/gpu, {missing}: that of x.com/2g applies",
+        f"{path}.x.com/1g: falls to x.com/gpu, {missing}: that of x.com/1g applies",
+    ]
+    assert list_fallback_gaps(rules, []) == []
+
+
+def test_memory_without_its_unit_is_told() -> None:
+    text = file_with(
+        '{"name": "memory", "coefficient": 8}',
+        '{"name": "ephemeral-storage", "coefficient": 8, "unit": "Gi"}',
+    )
+
+    assert list_tiny_amounts(parse_rules(text, "rules", RULE_CONTEXT)) == [
+        f"{RULE}: 8 bytes of memory per GPU start no container; is the unit missing?"
+    ]
