@@ -81,8 +81,8 @@ class SchedulerStep:
 
         Raises `ReviewError` if the one that was chosen is no text.
         """
-        labels = pod.decoded.metadata.labels or {}
-        if labels.get(self.opt_out_label) == OPTED_OUT:
+        opt_out = (pod.decoded.metadata.labels or {}).get(self.opt_out_label)
+        if opt_out == OPTED_OUT:
             return ()
         if not any(map(self.scope.is_managed, pod.asked_resources())):
             return ()
@@ -91,9 +91,14 @@ class SchedulerStep:
             fault = Fault(_PATH, f"wanted text, got {shorten(before)}")
             raise ReviewError([fault])
         pod.edit()["spec"]["schedulerName"] = self.scheduler_name
+        said: tuple[str, ...] = ()
+        if opt_out is not None:
+            label = f"label {self.opt_out_label}: {shorten(opt_out, 24)}"
+            said = (f"{label} is not known, use {OPTED_OUT!r} to keep the scheduler",)
         if before in {DEFAULT_SCHEDULER, self.scheduler_name}:
-            return ()
+            return said
         return (
+            *said,
             (
                 f"scheduler {shorten(before)} replaced by {self.scheduler_name}; label"
                 f" {self.opt_out_label}: {OPTED_OUT} prevents it"

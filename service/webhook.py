@@ -6,6 +6,7 @@ from pathlib import Path
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
 from injector.admission import Admission, AdmissionObserver, AdmissionOptions
+from injector.admitted_pod import FILLED_ANNOTATION
 from injector.affinity.step import AffinityStep, KnownGpus
 from injector.fallback.annotations import FallbackAnnotations
 from injector.fallback.chains import Chains
@@ -19,6 +20,8 @@ from injector.rules.rules import RuleBook, Rules
 from injector.steps import PodStep, SchedulerStep, TolerationStep
 from injector.warnings.capacity import CapacityCheck, LimitCheck
 from injector.warnings.gpu_types import GpuTypeCheck
+from injector.warnings.names import NameCheck
+from injector.warnings.offers import OfferCheck
 from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
 from scoring.gpu.requirements import GpuAnnotations
 from scoring.protocols import LimitDefaults
@@ -73,7 +76,7 @@ class Webhook:
                 existing=injection.existing,
                 limit_defaults=partial(_limit_defaults, source),
             ),
-            self._build_steps(source, scope),
+            self._build_steps(source, scope, settings),
             metrics,
             AdmissionOptions(
                 skipped_namespaces=frozenset(injection.skipped_namespaces),
@@ -83,7 +86,7 @@ class Webhook:
         self.resource = MutateResource(self.admission)
 
     def _build_steps(
-        self, source: SnapshotSource, scope: ResourceScope
+        self, source: SnapshotSource, scope: ResourceScope, all_settings: Settings
     ) -> tuple[PodStep, ...]:
         """Return what follows fallback and injection, in the order in which it runs."""
         settings = self._injection
@@ -103,6 +106,12 @@ class Webhook:
             CapacityCheck(source, scope, self._gpu_reader),
             LimitCheck(source, scope),
             GpuTypeCheck(self._gpu_reader, scope, source),
+            OfferCheck(source, scope, self._gpu_reader),
+            NameCheck(
+                scope,
+                _annotations_of(all_settings),
+                frozenset({settings.scheduler_opt_out_label}),
+            ),
         )
 
     def load_rules(self) -> None:
@@ -130,6 +139,20 @@ class Webhook:
         self._fallback.use(
             build_fallback_options(fallback, self._gpu_reader, self._known_gpus)
         )
+
+
+def _annotations_of(settings: Settings) -> frozenset[str]:
+    """Return the annotations of pods that are read or written."""
+    return frozenset(
+        (
+            *settings.gpu_annotations().names,
+            *settings.fallback.annotations.model_dump().values(),
+            settings.injection.trigger_annotation,
+            settings.extender.wake_up_annotation,
+            FILLED_ANNOTATION,
+            "gpu-extender.io/allocated",
+        )
+    )
 
 
 def _limit_defaults(source: SnapshotSource, namespace: str) -> LimitDefaults | None:

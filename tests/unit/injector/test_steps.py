@@ -142,3 +142,18 @@ def test_a_scheduler_that_is_no_text_is_a_fault_of_the_pod() -> None:
     assert (
         "request.object.spec.schedulerName: wanted text" in result.json["description"]
     )
+
+
+@pytest.mark.parametrize("text", ["Keep", "true", "", "default-scheduler"])
+def test_an_opt_out_label_that_is_none_is_told(text: str) -> None:
+    label = SETTINGS.injection.scheduler_opt_out_label
+    pod = make_pod(
+        container("a", gpus(1)), gpu_type=None, metadata={"labels": {label: text}}
+    )
+
+    answered = scheduling().send(pod)
+
+    assert answered.pod["spec"]["schedulerName"] == "gpu-scheduler"
+    assert answered.warnings == [
+        f"label {label}: {text!r} is not known, use 'keep' to keep the scheduler"
+    ]
