@@ -132,7 +132,11 @@ class Admission:
             AdmissionOutcome.FAILED, AdmissionReason.INTERNAL_ERROR
         )
         if self._options.is_fail_open:
-            return Answer(warnings=("gpu-extender failed: the pod was not changed",))
+            return Answer(
+                warnings=(
+                    "gpu-extender failed: the pod was not changed; create it again",
+                )
+            )
         return Answer(
             is_allowed=False,
             status_code=_INTERNAL_ERROR,

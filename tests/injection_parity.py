@@ -113,7 +113,7 @@ PARITY = [
         skipped(
             make_pod(container("a", gpus(1)), gpu_type="v100"),
             AdmissionReason.UNKNOWN_GPU_TYPE,
-            "no rule for GPU type 'v100': nothing injected",
+            "no rule for GPU type 'v100': nothing injected; did you mean 'V100'?",
         ),
         id="type in other letters",
     ),

@@ -31,8 +31,8 @@ _MAX_KNOWN: Final = 1024
 _MAX_KEPT_LENGTH: Final = 1024  # characters
 
 TOO_MANY_TERMS: Final = (
-    "the pod has too many terms of required node affinity: what it wants of the GPUs"
-    " was not added to them"
+    "too many terms of required node affinity: GPU type and memory were not added; use"
+    " fewer terms"
 )
 
 

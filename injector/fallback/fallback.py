@@ -209,8 +209,8 @@ class Fallback:
             choice = self._choose(case)
         except NotSyncedError:
             warning = (
-                "the cluster has not been read yet:"
-                f" no fallback was weighed for {','.join(case.sources)}"
+                "the cluster has not been read yet: no fallback was weighed for"
+                f" {','.join(case.sources)}; create the pod again"
             )
             return FallbackResult(FallbackOutcome.NOT_SYNCED, (*said, warning))
         result = _put_into_effect(case, choice)
@@ -354,13 +354,11 @@ def _warnings_of(
     """Return what the user should know."""
     if outcome is FallbackOutcome.NOWHERE:
         sources = ",".join(case.sources)
-        return (
-            f"no node that fits offers {sources} or what could stand in: unchanged",
-        )
+        return (f"no ready node offers {sources} or a fallback of it: unchanged",)
+    keep = f"{case.options.annotations.opt_out}=never keeps it"
     is_free = outcome is FallbackOutcome.CHANGED
+    why = "not free on a fitting node" if is_free else "on no node, nor that free now"
     return tuple(
-        f"{source} was changed to {target}: the former is not free on a node that fits"
-        if is_free
-        else f"{source} was changed to {target}, not free now: no node has the former"
+        f"{source} was changed to {target}: {why}; {keep}"
         for source, target in alternative.substitutions
     )

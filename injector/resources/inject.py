@@ -6,11 +6,12 @@ among the GPU containers by GPU count. Any other resource is coefficient times t
 container's own GPUs.
 """
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from cluster.decode.objects import Pod
 from injector.admitted_pod import AdmittedPod, FallenResource, PodIdentity
@@ -40,6 +41,8 @@ from scoring.pod_request import extended_fault
 from scoring.protocols import LimitDefaults
 from scoring.quantity import shorten
 from scoring.resources import STANDARD_RESOURCES
+
+_MAX_TYPE: Final = 128  # characters
 
 ExistingMode: TypeAlias = Literal["overwrite", "keep"]
 
@@ -121,7 +124,10 @@ class Injector:
             return Injection(AdmissionOutcome.SKIPPED, AdmissionReason.NO_GPU_TYPE)
         by_resource = rules.of_type(identity.namespace, gpu_type)
         if not by_resource:
-            warning = f"no rule for GPU type {shorten(gpu_type)}: nothing injected"
+            hint = _near_types(rules, identity.namespace, gpu_type)
+            warning = (
+                f"no rule for GPU type {shorten(gpu_type, 40)}: nothing injected{hint}"
+            )
             return _skipped(AdmissionReason.UNKNOWN_GPU_TYPE, warning)
         containers = read_containers(pod.decoded)
         asked = _asked(containers, by_resource)
@@ -180,6 +186,16 @@ class _Task:
     gpu_type: str
     pod_level: PodLevel
     filled: FilledValues
+
+
+def _near_types(rules: Rules, namespace: str, gpu_type: str) -> str:
+    """Return the types that may have been meant, with a semicolon before them."""
+    known = {*rules.default, *rules.by_namespace.get(namespace, ())}
+    plain = {name.lower(): name for name in sorted(known)}
+    if len(gpu_type) > _MAX_TYPE:
+        return ""
+    near = difflib.get_close_matches(gpu_type.lower(), list(plain), 1)
+    return f"; did you mean {plain[near[0]]!r}?" if near else ""
 
 
 def _not_applicable(
@@ -283,7 +299,8 @@ class _Plan:
         for rule, work in self.entries:
             if rule.name in task.pod_level.written:
                 self.warnings.append(
-                    f"{rule.name} is set for the pod as a whole: not injected"
+                    f"{rule.name} is set for the pod as a whole: not injected; remove"
+                    " it from spec.resources to change that"
                 )
                 continue
             if not any(writer.is_open(item, rule.name) for item in work.gpu_containers):

@@ -154,7 +154,7 @@ class PodWriter:
             kept = self._resources(container)[LIMITS][resource]
             self.warnings.append(
                 f"container {shorten(container.name)}: {resource} {text} cut to the"
-                f" limit {kept}"
+                f" limit {kept}; raise the limit to get more"
             )
             text = kept
         self._fill_side(container, REQUESTS, resource, text)

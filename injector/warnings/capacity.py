@@ -97,7 +97,7 @@ class CapacityCheck:
         return tuple(
             f"{name} {_format_whole(name, asked[name])} is more than the"
             f" {_format_whole(name, offered)} that the largest node with"
-            f" {_listed(gpus)}{of_its_kind} offers"
+            f" {_listed(gpus)}{of_its_kind} offers; it will stay pending"
             for name, offered in most.amounts.items()
             if asked.get(name, 0) > offered
         )
@@ -237,5 +237,5 @@ def _exceeded(
         if amounts[name] > limit:
             yield (
                 f"{what}: {name} {_format(name, amounts[name])} is more than the"
-                f" {_format(name, limit)} that a LimitRange allows"
+                f" {_format(name, limit)} that a LimitRange allows; it will be refused"
             )

@@ -63,7 +63,7 @@ def unknown_type(gpu_reader: GpuRequirementsReader, name: str) -> str:
     hint = _hint(gpu_reader.table, name)
     return (
         f"annotation {gpu_reader.annotations.gpu_type}: {shorten(name)} is no known GPU"
-        f" model or family: it means only nodes that are labelled just so{hint}"
+        f" model, only nodes labelled so match{hint}"
     )
 
 
@@ -73,7 +73,7 @@ def _hint(table: GpuTable, name: str) -> str:
     if words:
         return f"; names are separated by commas: {', '.join(words)!r}"
     near = near_names(table, name)
-    return f"; known are {', '.join(map(repr, near))}" if near else ""
+    return f"; did you mean {', '.join(map(repr, near))}?" if near else ""
 
 
 def list_unknown_types(rules: Rules, gpu_reader: GpuRequirementsReader) -> list[str]:

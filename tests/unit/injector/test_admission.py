@@ -173,7 +173,7 @@ def test_a_fault_of_our_own_lets_the_pod_pass_if_the_operator_chose_so() -> None
     assert answer["response"] == {
         "uid": "u",
         "allowed": True,
-        "warnings": ["gpu-extender failed: the pod was not changed"],
+        "warnings": ["gpu-extender failed: the pod was not changed; create it again"],
     }
 
 

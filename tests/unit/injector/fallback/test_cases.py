@@ -87,7 +87,7 @@ def test_without_any_node_that_offers_gpus_a_pod_is_left_alone_with_a_warning() 
     assert answered.amounts("a") == {MIG_2G: "1"}
     assert answered.annotations == {MARK: MIG_2G}
     assert answered.warnings == [
-        f"no node that fits offers {MIG_2G} or what could stand in: unchanged"
+        f"no ready node offers {MIG_2G} or a fallback of it: unchanged"
     ]
 
 
@@ -101,7 +101,10 @@ def test_while_the_nodes_cannot_be_listed_a_pod_is_left_alone_with_a_warning() -
 
     assert not answered.operations
     assert answered.warnings == [
-        "the cluster has not been read yet: no fallback was weighed for " + MIG_2G
+        (
+            "the cluster has not been read yet: no fallback was weighed for"
+            f" {MIG_2G}; create the pod again"
+        )
     ]
 
 

@@ -59,8 +59,8 @@ def test_a_request_is_cut_to_a_limit_that_is_set() -> None:
 
     assert answered.amounts("a") == {GPU: "1", "cpu": "2", "memory": "8Gi"}
     assert answered.warnings == [
-        "container 'a': cpu 12 cut to the limit 2",
-        "container 'a': memory 96Gi cut to the limit 8Gi",
+        "container 'a': cpu 12 cut to the limit 2; raise the limit to get more",
+        "container 'a': memory 96Gi cut to the limit 8Gi; raise the limit to get more",
     ]
 
 
@@ -262,7 +262,12 @@ def test_pod_level_resources_are_not_contradicted(existing: ExistingMode) -> Non
 
     assert answered.amounts("a") == {GPU: "1", "memory": "96Gi"}
     assert answered.pod["spec"]["resources"] == pod_level
-    assert answered.warnings == ["cpu is set for the pod as a whole: not injected"]
+    assert answered.warnings == [
+        (
+            "cpu is set for the pod as a whole: not injected; remove it from"
+            " spec.resources to change that"
+        )
+    ]
 
 
 def test_a_pod_level_limit_alone_is_not_contradicted() -> None:

@@ -98,7 +98,12 @@ def test_what_was_derived_from_a_container_is_nobodys_word(
         "cpu": "4",
         "memory": "4Gi",
     }
-    assert answered.warnings == ["memory is set for the pod as a whole: not injected"]
+    assert answered.warnings == [
+        (
+            "memory is set for the pod as a whole: not injected; remove it from"
+            " spec.resources to change that"
+        )
+    ]
     note = json.loads(answered.annotations[FILLED_ANNOTATION])
     assert note[""] == {"requests": {"cpu": "4"}}
 

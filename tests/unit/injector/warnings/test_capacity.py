@@ -43,11 +43,11 @@ def test_a_pod_larger_than_the_largest_node_is_told_with_both_numbers() -> None:
     assert answered.warnings == [
         (
             "cpu 32 is more than the 16 that the largest node with 8 nvidia.com/gpu"
-            " offers"
+            " offers; it will stay pending"
         ),
         (
             "memory 64Gi is more than the 56Gi that the largest node with 8"
-            " nvidia.com/gpu offers"
+            " nvidia.com/gpu offers; it will stay pending"
         ),
     ]
 
@@ -64,7 +64,7 @@ def test_only_nodes_with_the_type_that_is_wanted_count() -> None:
     assert webhook.send(pod).warnings == [
         (
             "cpu 32 is more than the 16 that the largest node with 8 nvidia.com/gpu of"
-            " the kind it wants offers"
+            " the kind it wants offers; it will stay pending"
         ),
     ]
 
@@ -75,7 +75,10 @@ def test_where_no_node_has_the_type_of_the_rule_all_nodes_count() -> None:
     )
 
     assert webhook.send(make_pod(container("a", gpus(8)))).warnings == [
-        "cpu 32 is more than the 16 that the largest node with 8 nvidia.com/gpu offers",
+        (
+            "cpu 32 is more than the 16 that the largest node with 8 nvidia.com/gpu"
+            " offers; it will stay pending"
+        ),
     ]
 
 

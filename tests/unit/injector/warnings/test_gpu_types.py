@@ -62,20 +62,19 @@ def test_annotations_that_will_stop_the_pod_are_told() -> None:
     [
         pytest.param(
             "H100 A100",
-            "'H100 A100' is no known GPU model or family: it means only nodes that are"
-            " labelled just so; names are separated by commas: 'H100, A100'",
+            "'H100 A100' is no known GPU model, only nodes labelled so match;"
+            " names are separated by commas: 'H100, A100'",
             id="a comma was forgotten",
         ),
         pytest.param(
             "L4, !H10O",
-            "'H10O' is no known GPU model or family: it means only nodes that are"
-            " labelled just so; known are 'H100'",
+            "'H10O' is no known GPU model, only nodes labelled so match; did you"
+            " mean 'H100'?",
             id="a slip of the pen",
         ),
         pytest.param(
             "Acme-1",
-            "'Acme-1' is no known GPU model or family: it means only nodes that are"
-            " labelled just so",
+            "'Acme-1' is no known GPU model, only nodes labelled so match",
             id="nothing like it",
         ),
     ],

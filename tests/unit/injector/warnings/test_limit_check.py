@@ -25,6 +25,7 @@ def checking(maxima: LimitMaxima | None, namespace: str = "default") -> Webhook:
 
 
 PAIR = make_pod(container("a", gpus(2)), container("b", gpus(1)))
+REFUSED = "; it will be refused"
 SIDECAR = container("i", {"limits": {"cpu": "2"}}, restartPolicy="Always")
 
 
@@ -34,15 +35,20 @@ SIDECAR = container("i", {"limits": {"cpu": "2"}}, restartPolicy="Always")
         pytest.param(
             PAIR,
             LimitMaxima(container=(("cpu", 6000), ("memory", 16 * GIB))),
-            ["container 'a': cpu 8 is more than the 6 that a LimitRange allows"],
+            [
+                "container 'a': cpu 8 is more than the 6 that a LimitRange allows"
+                + REFUSED
+            ],
             id="one container",
         ),
         pytest.param(
             PAIR,
             LimitMaxima(pod=(("cpu", 11_500), ("memory", 20 * GIB))),
             [
-                "the pod: cpu 12 is more than the 11500m that a LimitRange allows",
-                "the pod: memory 24Gi is more than the 20Gi that a LimitRange allows",
+                "the pod: cpu 12 is more than the 11500m that a LimitRange allows"
+                + REFUSED,
+                "the pod: memory 24Gi is more than the 20Gi that a LimitRange allows"
+                + REFUSED,
             ],
             id="all containers together",
         ),
@@ -56,9 +62,12 @@ SIDECAR = container("i", {"limits": {"cpu": "2"}}, restartPolicy="Always")
             make_pod(container("a", gpus(1)), initContainers=[SIDECAR]),
             LimitMaxima(container=(("cpu", 1900),), pod=(("nvidia.com/gpu", 0),)),
             [
-                "container 'a': cpu 2 is more than the 1900m that a LimitRange allows",
-                "container 'i': cpu 2 is more than the 1900m that a LimitRange allows",
-                "the pod: nvidia.com/gpu 1 is more than the 0 that a LimitRange allows",
+                "container 'a': cpu 2 is more than the 1900m that a LimitRange allows"
+                + REFUSED,
+                "container 'i': cpu 2 is more than the 1900m that a LimitRange allows"
+                + REFUSED,
+                "the pod: nvidia.com/gpu 1 is more than the 0 that a LimitRange allows"
+                + REFUSED,
             ],
             id="a container that goes on running beside",
         ),

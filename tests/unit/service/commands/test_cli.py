@@ -48,7 +48,7 @@ def test_a_type_in_a_rule_that_nobody_knows_is_a_warning(
     assert (status, printed.out) == (0, "config.yaml: no faults\n")
     assert printed.err.startswith(
         f"Warning: namespaceResourceMap.ml.large.nvidia.com/gpu: annotation {key}:"
-        " 'H100 A100' is no known GPU model or family: "
+        " 'H100 A100' is no known GPU model, only nodes labelled so match"
     )
 
 
