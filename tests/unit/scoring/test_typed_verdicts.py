@@ -259,9 +259,9 @@ def gpu_pods_of(snapshot: Snapshot) -> tuple[list[int], list[int]]:
 def test_tenants_come_and_go() -> None:
     ledger = make_ledger(nodes=[node_of("a"), node_of("b")])
     lone = make_pod_record(
-        make_pod(uid="lone", gpus=1, node_name="a", annotations=EXCLUSIVE)
+        make_pod(name="lone", uid="lone", gpus=1, node_name="a", annotations=EXCLUSIVE)
     )
-    plain = make_pod_record(make_pod(uid="plain", gpus=1, node_name="a"))
+    plain = make_pod_record(make_pod(name="plain", uid="plain", gpus=1, node_name="a"))
     assert gpu_pods_of(ledger.build()) == ([0, 0], [0, 0])
     ledger.apply(PodSeen(lone))
     ledger.apply(PodSeen(plain))
