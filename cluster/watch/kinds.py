@@ -51,6 +51,8 @@ PODS: Final = "pods"
 
 DEVICE_CLASSES: Final = "deviceclasses"
 
+LIMIT_RANGES: Final = "limitranges"
+
 _Object = TypeVar("_Object", Node, Pod, DeviceClass, LimitRange)
 
 _Record = TypeVar("_Record", NodeRecord, PodRecord, DeviceClass, LimitRangeRecord)
@@ -79,7 +81,7 @@ class Listing(Generic[_Record]):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """What one line of a watch means.
+    """One line of a watch.
 
     Attributes
     ----------
@@ -100,8 +102,8 @@ class WatchEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[_Object, _Record]):
-    """One kind of object: where it is, how it decodes, what it changes.
+class WatchedKind(Generic[_Object, _Record]):
+    """A kind of object: its path, its decoding, the changes that it makes.
 
     Attributes
     ----------
@@ -170,44 +172,44 @@ class Kind(Generic[_Object, _Record]):
             listing.faults.append(_text(faults + more))
 
     def read_event(self, line: bytes) -> WatchEvent:
-        """Return what one line means; raise `ApiError` for an ERROR, or no event."""
+        """Read one line; raise `ApiError` for an ERROR, or no event."""
         faults: list[Fault] = []
         item: _Object | None
         try:
             event = self.event_decoder.decode(line)
-            kind, item = event.type, event.object
+            event_type, item = event.type, event.object
         except msgspec.ValidationError:
-            kind, raw = raw_event(line)
+            event_type, raw = raw_event(line)
             item, faults = self._read_object(raw)
-            if item is None and kind in ("ADDED", "MODIFIED", "DELETED"):
-                return self._read_hopeless_event(kind, raw, _text(faults))
+            if item is None and event_type in ("ADDED", "MODIFIED", "DELETED"):
+                return self._read_hopeless_event(event_type, raw, _text(faults))
         except NO_JSON as error:
             raise undecodable("watch line", error) from error
-        if kind == "ERROR":
+        if event_type == "ERROR":
             raise error_event(line)
         version = "" if item is None else item.metadata.resource_version
-        if kind == "BOOKMARK":
-            return WatchEvent(kind, None, version)
+        if event_type == "BOOKMARK":
+            return WatchEvent(event_type, None, version)
         key = "" if item is None else self.key_of(item)
         if item is None or not key:
-            return WatchEvent(kind, None, version, _text(faults))
-        if kind == "DELETED":
+            return WatchEvent(event_type, None, version, _text(faults))
+        if event_type == "DELETED":
             fault = _text(faults) if faults else ""
-            return WatchEvent(kind, self.gone(key), version, fault)
+            return WatchEvent(event_type, self.gone(key), version, fault)
         record, more = self.record_of(item)
         if faults or more:
             change = self.seen(record, True)  # noqa: FBT003 - a field, seldom set
-            return WatchEvent(kind, change, version, _text(faults + more))
-        return WatchEvent(kind, self.seen(record, False), version)  # noqa: FBT003
+            return WatchEvent(event_type, change, version, _text(faults + more))
+        return WatchEvent(event_type, self.seen(record, False), version)  # noqa: FBT003
 
     def _read_hopeless_event(
-        self, kind: str, raw: msgspec.Raw, fault: str
+        self, event_type: str, raw: msgspec.Raw, fault: str
     ) -> WatchEvent:
         """Return what is left of an event: a record kept before stays, or goes."""
         item = self._bare(raw)
         key = self.key_of(item)
-        change = self.gone(key) if key and kind == "DELETED" else None
-        return WatchEvent(kind, change, item.metadata.resource_version, fault)
+        change = self.gone(key) if key and event_type == "DELETED" else None
+        return WatchEvent(event_type, change, item.metadata.resource_version, fault)
 
     def _bare(self, raw: msgspec.Raw) -> _Object:
         """Return an object with nothing but the metadata that tells it from others."""
@@ -229,9 +231,9 @@ class Kind(Generic[_Object, _Record]):
             return convert_with_faults(_tree_of(raw), self.object_type)
 
 
-def nodes_kind(builder: RecordBuilder) -> Kind[Node, NodeRecord]:
-    """Return how nodes are read."""
-    return Kind(
+def nodes_kind(builder: RecordBuilder) -> WatchedKind[Node, NodeRecord]:
+    """Return the kind of nodes."""
+    return WatchedKind(
         name=NODES,
         path="/api/v1/nodes",
         is_optional=False,
@@ -246,9 +248,9 @@ def nodes_kind(builder: RecordBuilder) -> Kind[Node, NodeRecord]:
     )
 
 
-def pods_kind(builder: RecordBuilder) -> Kind[Pod, PodRecord]:
-    """Return how pods are read: all of them, whatever their phase."""
-    return Kind(
+def pods_kind(builder: RecordBuilder) -> WatchedKind[Pod, PodRecord]:
+    """Return the kind of pods: all of them, whatever their phase."""
+    return WatchedKind(
         name=PODS,
         path="/api/v1/pods",
         is_optional=False,
@@ -263,14 +265,14 @@ def pods_kind(builder: RecordBuilder) -> Kind[Pod, PodRecord]:
     )
 
 
-def device_classes_kind() -> Kind[DeviceClass, DeviceClass]:
-    """Return how DeviceClasses are read.
+def device_classes_kind() -> WatchedKind[DeviceClass, DeviceClass]:
+    """Return the kind of DeviceClasses.
 
     Only ``v1`` (Kubernetes 1.34 and newer) is asked for: no earlier release has
     ``extendedResourceName``, which is all that we read of them.
     """
     table = DeviceClassTable()
-    return Kind(
+    return WatchedKind(
         name=DEVICE_CLASSES,
         path="/apis/resource.k8s.io/v1/deviceclasses",
         is_optional=True,
@@ -279,6 +281,24 @@ def device_classes_kind() -> Kind[DeviceClass, DeviceClass]:
         event_decoder=msgspec.json.Decoder(Event[DeviceClass]),
         key_of=lambda device_class: device_class.metadata.name,
         record_of=lambda device_class: (device_class, []),
+        listed=table.listed,
+        seen=table.seen,
+        gone=table.gone,
+    )
+
+
+def limit_ranges_kind() -> WatchedKind[LimitRange, LimitRangeRecord]:
+    """Return the kind of LimitRanges; without the right to, nothing is warned of."""
+    table = LimitRangeTable()
+    return WatchedKind(
+        name=LIMIT_RANGES,
+        path="/api/v1/limitranges",
+        is_optional=True,
+        object_type=LimitRange,
+        page_decoder=msgspec.json.Decoder(Page[LimitRange]),
+        event_decoder=msgspec.json.Decoder(Event[LimitRange]),
+        key_of=limit_range_key,
+        record_of=limit_range_record,
         listed=table.listed,
         seen=table.seen,
         gone=table.gone,
@@ -302,24 +322,3 @@ def _note_page(listing: Listing[Any], metadata: ListMeta) -> None:
 def _text(faults: list[Fault]) -> str:
     """Return what is wrong with an object, in one line."""
     return str(faults[0]) if faults else "metadata: wanted a name and a UID, got none"
-
-
-LIMIT_RANGES: Final = "limitranges"
-
-
-def limit_ranges_kind() -> Kind[LimitRange, LimitRangeRecord]:
-    """Return how LimitRanges are read; without the right to, nothing is warned of."""
-    table = LimitRangeTable()
-    return Kind(
-        name=LIMIT_RANGES,
-        path="/api/v1/limitranges",
-        is_optional=True,
-        object_type=LimitRange,
-        page_decoder=msgspec.json.Decoder(Page[LimitRange]),
-        event_decoder=msgspec.json.Decoder(Event[LimitRange]),
-        key_of=limit_range_key,
-        record_of=limit_range_record,
-        listed=table.listed,
-        seen=table.seen,
-        gone=table.gone,
-    )

@@ -1,10 +1,11 @@
 """Lists and watch lines as the API server sends them, and DeviceClasses by name."""
 
+from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from cluster.api.protocol import GONE, ApiError
+from cluster.api.protocol import ApiError
 from cluster.decode.objects import DeviceClass
 from cluster.ledger.changes import Change, DeviceClassesListed
 from scoring.quantity import shorten
@@ -73,7 +74,7 @@ def error_event(line: bytes) -> ApiError:
         status = msgspec.json.decode(raw, type=Status)
     except msgspec.ValidationError:
         status = Status()
-    reason = "expired" if status.code == GONE else "error_event"
+    reason = "expired" if status.code == HTTPStatus.GONE else "error_event"
     message = shorten(status.message, 300)
     return ApiError(message, reason=reason, status=status.code)
 

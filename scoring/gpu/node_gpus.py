@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from scoring.gpu.models import GIB, GpuTable, Models, default_table, normal_name
@@ -192,39 +193,31 @@ class GpuLabelReader:
     """
 
     def __init__(self, rules: "GpuLabelRules | None" = None) -> None:
-        # PERF: nodes come in few kinds, and a heartbeat changes none of their labels
-        self._known: _Known
+        self._in_use: _RulesInUse
         self.use(GpuLabelRules(default_table()) if rules is None else rules)
 
     @property
     def table(self) -> GpuTable:
         """The alias table in use."""
-        return self._known.rules.table
+        return self._in_use.rules.table
 
     def use(self, rules: "GpuLabelRules") -> None:
         """Read by other rules from now on."""
-        self._known = _Known(rules)
+        self._in_use = _RulesInUse(rules)
 
     def knows(self, name: str) -> bool:
-        """Say whether `name` is that of a model or family."""
+        """Whether `name` is that of a model or family."""
         return bool(self.table.find(name))
 
     def read(self, labels: Mapping[str, str], capacity: Request) -> NodeGpus:
         """Return what is known of the GPUs of a node with these labels."""
-        known = self._known
-        read = tuple(
+        in_use = self._in_use
+        of_gpus = tuple(
             item
             for item in labels.items()
-            if item[0] in known.keys or item[0].startswith(known.prefixes)
+            if item[0] in in_use.keys or item[0].startswith(in_use.prefixes)
         )
-        offered = dict(capacity).get(_NVIDIA_GPU, 0)
-        key = (*read, offered)
-        gpus = known.gpus.get(key)
-        if gpus is None:
-            if len(known.gpus) >= _MAX_KNOWN:
-                known.gpus.clear()
-            gpus = known.gpus[key] = known.rules.read(dict(read), offered)
-        return gpus
+        return in_use.read(of_gpus, dict(capacity).get(_NVIDIA_GPU, 0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,15 +318,15 @@ class GpuLabelRules:
         return ANY_SIZE
 
 
-class _Known:
-    """What has been read by one set of rules.
+class _RulesInUse:
+    """One set of rules, the labels that it reads, and what it has read.
 
     Attributes
     ----------
     keys, prefixes
         Of the labels that are read.
-    gpus : dict
-        Those labels, and how many GPUs there are -> what that says.
+    read : callable
+        Those labels of a node, and how many GPUs it offers, to what that says.
     """
 
     def __init__(self, rules: GpuLabelRules) -> None:
@@ -341,7 +334,10 @@ class _Known:
         self.keys = _FIXED_LABELS.union(rules.type_labels, rules.memory_labels)
         starred = (key[:-1] for key in rules.type_labels if key.endswith("*"))
         self.prefixes = (_MIG_PREFIX, *starred)
-        self.gpus: dict[tuple[object, ...], NodeGpus] = {}
+        # PERF: nodes come in few kinds, and a heartbeat changes none of their labels
+        self.read = lru_cache(maxsize=_MAX_KNOWN)(
+            lambda labels, offered: rules.read(dict(labels), offered)
+        )
 
 
 def without_marks(product: str) -> tuple[str, str, bool]:

@@ -15,8 +15,8 @@ from cluster.ledger.changes import (
     PodSeen,
 )
 from cluster.watch.kinds import (
-    Kind,
     Listing,
+    WatchedKind,
     device_classes_kind,
     nodes_kind,
     pods_kind,
@@ -27,7 +27,7 @@ from tests.builders import BUILDER, GPU, Tree, make_node, make_pod
 DEEP = b"[" * 5000 + b"]" * 5000
 
 
-def read_list(kind: Kind[Any, Any], *trees: Tree) -> Listing[Any]:
+def read_list(kind: WatchedKind[Any, Any], *trees: Tree) -> Listing[Any]:
     """Return the list that a page of these objects makes."""
     listing: Listing[Any] = Listing()
     page = {"metadata": {"resourceVersion": "7"}, "items": list(trees)}
