@@ -7,7 +7,6 @@ from typing import Any, Final
 import msgspec
 
 from cluster.decode.objects import ObjectMeta
-from cluster.ledger.changes import Change, LimitRangesListed
 from scoring.faults import Fault
 from scoring.pod_request import read_amounts
 from scoring.protocols import LimitMaxima
@@ -75,35 +74,6 @@ def limit_range_record(item: LimitRange) -> tuple[LimitRangeRecord, list[Fault]]
     maxima = LimitMaxima(_least(found[_CONTAINER]), _least(found[_POD]))
     namespace = item.metadata.namespace
     return LimitRangeRecord(limit_range_key(item), namespace, maxima), faults
-
-
-class LimitRangeTable:
-    """The LimitRanges; owned by their reflector's thread, or a dump's reader."""
-
-    def __init__(self) -> None:
-        self._records: dict[str, LimitRangeRecord] = {}
-
-    def listed(
-        self, records: Iterable[LimitRangeRecord], partial: frozenset[str]
-    ) -> Change:
-        """Replace all; one that did not decode keeps what was known of it."""
-        kept = {key: self._records[key] for key in partial & self._records.keys()}
-        self._records = {record.key: record for record in records} | kept
-        return self._change()
-
-    def seen(self, record: LimitRangeRecord, is_partial: bool) -> Change:
-        """Add or change one."""
-        if not (is_partial and record.key in self._records):
-            self._records[record.key] = record
-        return self._change()
-
-    def gone(self, key: str) -> Change:
-        """Remove one."""
-        self._records.pop(key, None)
-        return self._change()
-
-    def _change(self) -> Change:
-        return LimitRangesListed(maxima_of(self._records.values()))
 
 
 def maxima_of(records: Iterable[LimitRangeRecord]) -> Mapping[str, LimitMaxima]:

@@ -1,6 +1,6 @@
 """Bytes of lists and watch lines to changes of the ledger, for each watched kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -10,9 +10,9 @@ from cluster.decode.faults import convert_with_faults, decode_object
 from cluster.decode.limit_ranges import (
     LimitRange,
     LimitRangeRecord,
-    LimitRangeTable,
     limit_range_key,
     limit_range_record,
+    maxima_of,
 )
 from cluster.decode.objects import (
     DeviceClass,
@@ -25,6 +25,8 @@ from cluster.decode.objects import (
 from cluster.decode.records import RecordBuilder
 from cluster.ledger.changes import (
     Change,
+    DeviceClassesListed,
+    LimitRangesListed,
     NodeGone,
     NodeSeen,
     NodesListed,
@@ -34,7 +36,6 @@ from cluster.ledger.changes import (
 )
 from cluster.watch.wire import (
     NO_JSON,
-    DeviceClassTable,
     Event,
     ListMeta,
     Page,
@@ -56,6 +57,9 @@ LIMIT_RANGES: Final = "limitranges"
 _Object = TypeVar("_Object", Node, Pod, DeviceClass, LimitRange)
 
 _Record = TypeVar("_Record", NodeRecord, PodRecord, DeviceClass, LimitRangeRecord)
+
+
+_Kept = TypeVar("_Kept")
 
 
 @dataclass(slots=True)
@@ -231,6 +235,53 @@ class WatchedKind(Generic[_Object, _Record]):
             return convert_with_faults(_tree_of(raw), self.object_type)
 
 
+class _Table(Generic[_Kept]):
+    """All records of a kind of which the ledger is told the sum, not each.
+
+    Owned by the thread of the kind's reflector.
+
+    Parameters
+    ----------
+    key_of : callable
+        As that of the kind, of a record.
+    change_of : callable
+        Makes a change of all records.
+    """
+
+    def __init__(
+        self,
+        key_of: Callable[[_Kept], str],
+        change_of: Callable[[Collection[_Kept]], Change],
+    ) -> None:
+        self._key_of = key_of
+        self._change_of = change_of
+        self._records: dict[str, _Kept] = {}
+
+    def listed(self, records: tuple[_Kept, ...], partial: frozenset[str]) -> Change:
+        """Replace all; one that did not decode keeps what was known of it."""
+        kept = {key: self._records[key] for key in partial & self._records.keys()}
+        self._records = {self._key_of(record): record for record in records} | kept
+        return self._change_of(self._records.values())
+
+    def seen(self, record: _Kept, is_partial: bool) -> Change:
+        """Add or change one."""
+        key = self._key_of(record)
+        if not (is_partial and key in self._records):
+            self._records[key] = record
+        return self._change_of(self._records.values())
+
+    def gone(self, key: str) -> Change:
+        """Remove one."""
+        self._records.pop(key, None)
+        return self._change_of(self._records.values())
+
+
+def _device_classes_listed(records: Collection[DeviceClass]) -> Change:
+    """Return the change to the resources that these DeviceClasses carry."""
+    resources = (record.spec.extended_resource_name for record in records)
+    return DeviceClassesListed(frozenset(filter(None, resources)))
+
+
 def nodes_kind(builder: RecordBuilder) -> WatchedKind[Node, NodeRecord]:
     """Return the kind of nodes."""
     return WatchedKind(
@@ -271,7 +322,9 @@ def device_classes_kind() -> WatchedKind[DeviceClass, DeviceClass]:
     Only ``v1`` (Kubernetes 1.34 and newer) is asked for: no earlier release has
     ``extendedResourceName``, which is all that we read of them.
     """
-    table = DeviceClassTable()
+    table = _Table[DeviceClass](
+        lambda record: record.metadata.name, _device_classes_listed
+    )
     return WatchedKind(
         name=DEVICE_CLASSES,
         path="/apis/resource.k8s.io/v1/deviceclasses",
@@ -289,7 +342,9 @@ def device_classes_kind() -> WatchedKind[DeviceClass, DeviceClass]:
 
 def limit_ranges_kind() -> WatchedKind[LimitRange, LimitRangeRecord]:
     """Return the kind of LimitRanges; without the right to, nothing is warned of."""
-    table = LimitRangeTable()
+    table = _Table[LimitRangeRecord](
+        lambda record: record.key, lambda found: LimitRangesListed(maxima_of(found))
+    )
     return WatchedKind(
         name=LIMIT_RANGES,
         path="/api/v1/limitranges",
