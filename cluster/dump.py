@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 # PyYAML takes about a second per megabyte; JSON is fifty times faster.
 LARGE_YAML_BYTES: Final = 20_000_000
 
-# In place of the kind of a list that does not say that it is one.
+# Stands for the kind of a list that does not say that it is one.
 CUT_SHORT: Final = "items without the kind of a list"
 
 MAX_SHOWN_FAULTS: Final = 100
@@ -52,7 +52,7 @@ class DumpError(FaultsError):
 
 @dataclass(slots=True)
 class _Contents:
-    """What was found in all files so far."""
+    """Contents of all files read so far."""
 
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     pods: dict[str, PodRecord] = field(default_factory=dict)

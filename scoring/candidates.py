@@ -19,13 +19,13 @@ from scoring.snapshot import (
     read_only,
 )
 
-# What of an ask is the same for pods that ask alike.
+# Pods that differ in nothing else get the same results.
 RequestKey: TypeAlias = tuple[Request, str, str | None, GpuRequirements]
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """What one pod asks of a node.
+    """Request of one pod, as nodes are judged by it.
 
     Attributes
     ----------
@@ -52,22 +52,22 @@ class PodRequest:
 
     @property
     def amount(self) -> int:
-        """How many of its own GPU resource the pod asks."""
+        """Requested amount of the pod's own GPU resource, in base units."""
         return dict(self.request).get(self.primary, 0)
 
     @property
     def request_key(self) -> RequestKey:
-        """What is the same for every pod that asks alike."""
+        """Key of results: equal for pods that are judged alike."""
         return self.request, self.primary, self.accelerator, self.gpu_requirements
 
     @property
     def gpus(self) -> int:
-        """How many whole GPUs the pod asks."""
+        """Number of whole GPUs that the pod requests."""
         return self.amount if is_whole_gpu(self.primary) else 0
 
     @property
     def reads_gpus(self) -> bool:
-        """Whether it matters what the GPUs of a node are."""
+        """Whether results depend on the kind of a node's GPUs."""
         return self.gpu_requirements.names_gpus or self.gpus > 1
 
 
@@ -85,10 +85,10 @@ def primary_resource(request: Request, scope: ResourceScope) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """What is known of C candidates with respect to one pod's request.
+    """Columns of C candidates, as far as one pod's request needs them.
 
     The rows of the tables are the pod's Q requested resources, in its order. The
-    asking pod's own share is already taken out of `requested`.
+    asking pod's own request is already taken out of `requested`.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Candidates:
     nominated : bool array, shape (C,)
         True for the pod's nominated node.
     gpu_codes : int64 array, shape (C,)
-        Place of the node's GPUs in `gpu_kinds`. Read only for a pod that wants
+        Index of the node's GPUs in `gpu_kinds`. Read only for a pod that wants
         something of the GPUs, or asks several.
     gpu_kinds : sequence of NodeGpus
     gpu_pods, exclusive_gpu_pods : int64 array, shape (C,)
@@ -197,12 +197,12 @@ def take_columns(
     allocatable, requested, offered = tables
     gpu_pods = snapshot.gpus.gpu_pods.take(columns)
     exclusive_gpu_pods = snapshot.gpus.exclusive_gpu_pods.take(columns)
-    share = snapshot.bound_pods.get(pod_request.uid) if pod_request.uid else None
-    if share is not None:
-        here = found == snapshot.nodes.column_of.get(share.node_name, -2)
-        _take_out_own_share(snapshot, share, here, pod_request, requested)
+    bound_pod = snapshot.bound_pods.get(pod_request.uid) if pod_request.uid else None
+    if bound_pod is not None:
+        here = found == snapshot.nodes.column_of.get(bound_pod.node_name, -2)
+        _take_out_own_request(snapshot, bound_pod, here, pod_request, requested)
         gpu_pods[here] -= 1
-        exclusive_gpu_pods[here] -= share.gpu_requirements.is_exclusive
+        exclusive_gpu_pods[here] -= bound_pod.gpu_requirements.is_exclusive
     claimed = np.zeros_like(offered)
     for row, (resource, _) in enumerate(pod_request.request):
         if resource in snapshot.device_class_resources:
@@ -244,10 +244,10 @@ def _take_types(
     snapshot: Snapshot, columns: IndexArray, pod_request: PodRequest, keys: LabelKeys
 ) -> tuple[Int64Array, Sequence[str]]:
     """Return code and names of the GPU types, if the pod asks one."""
-    kind = snapshot.labels.get(keys.accelerator)
-    if kind is None or pod_request.accelerator is None:
+    label = snapshot.labels.get(keys.accelerator)
+    if label is None or pod_request.accelerator is None:
         return np.zeros(len(columns), dtype=np.int64), ("",)
-    return kind.codes.take(columns), ("", *kind.code_of)
+    return label.codes.take(columns), ("", *label.code_of)
 
 
 def _take_gpus(
@@ -282,15 +282,15 @@ def _take_tables(
     return allocatable, requested, offered
 
 
-def _take_out_own_share(
+def _take_out_own_request(
     snapshot: Snapshot,
-    share: BoundPod,
+    bound_pod: BoundPod,
     here: BoolArray,
     pod_request: PodRequest,
     requested: Int64Array,
 ) -> None:
     """Subtract what the asking pod itself holds: it never counts against itself."""
-    held = dict(share.request)
+    held = dict(bound_pod.request)
     for row, (resource, _) in enumerate(pod_request.request):
         if snapshot.row_of(resource) is not None:  # else nothing of it is counted
             requested[row, here] -= held.get(resource, 0)

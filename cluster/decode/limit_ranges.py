@@ -39,7 +39,7 @@ class LimitRange(msgspec.Struct, frozen=True):
 
 
 class LimitRangeRecord(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a LimitRange.
+    """Record of a LimitRange.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What can happen to the cluster, as the ledger is told of it."""
+"""Changes of the cluster, as the ledger is told of them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ class DeviceClassesListed:
 
 @dataclass(frozen=True, slots=True)
 class LimitRangesListed:
-    """What the LimitRanges of each namespace allow at most, all of them."""
+    """The maxima that LimitRanges set in each namespace, all of them."""
 
     maxima: Mapping[str, LimitMaxima]
 
@@ -103,7 +103,7 @@ class GpuModelsChanged:
     def reread(
         self, nodes: Iterable[NodeRecord], pods: Iterable[PodRecord]
     ) -> list[NodeSeen | PodSeen]:
-        """Return all records that these rules may read otherwise, read anew."""
+        """Return all records that these rules may read otherwise, read again."""
         seen: list[NodeSeen | PodSeen] = []
         for node in nodes:
             gpus = self.read(node.labels, node.capacity)

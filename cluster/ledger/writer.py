@@ -18,7 +18,7 @@ class NotSyncedError(RuntimeError):
 
 
 class SnapshotSource(Protocol):
-    """Where a request takes its one snapshot from."""
+    """Source of the one snapshot that a request takes."""
 
     def current(self) -> Snapshot:
         """Return the newest snapshot, or raise `NotSyncedError`."""

@@ -23,7 +23,7 @@ SHORT_WATCH_SECONDS: Final = 1.0
 # Between a stream that ended well and the next, so that no server makes us spin.
 PAUSE_SECONDS: Final = 0.05
 
-# A list on demand is dear, and cannot help more often than this.
+# A list on demand is expensive, and cannot help more often than this.
 RESTART_INTERVAL_SECONDS: Final = 30.0
 
 # How often to look whether an optional kind has appeared.

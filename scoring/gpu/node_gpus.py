@@ -1,4 +1,4 @@
-"""GPUs of a node, read from its labels: model, memory, whether cut or shared."""
+"""GPUs of a node, read from its labels: model, memory, slices and sharing."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _PROFILE: Final = re.compile(r"(?:(\d{1,2})c\.)?(\d{1,2})g\.(\d{1,4})gb\b", re.A
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Between which two sizes the memory of something is.
+    """Bounds of the memory of something.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ ANY_SIZE: Final = Bounds()
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """What is known of the GPUs of one node, which are all alike.
+    """The GPUs of one node, which are all alike, as far as they are known.
 
     Attributes
     ----------
@@ -58,13 +58,13 @@ class NodeGpus:
     is_shared : bool
         Whether one of ``nvidia.com/gpu`` is a share of something.
     replicas : int
-        How many share it; 0 if unknown, 1 where it is not shared.
+        Number of sharers; 0 if unknown, 1 where it is not shared.
     profile : str
         The MIG profile that one of ``nvidia.com/gpu`` is; empty for a GPU.
     slice_replicas : tuple of (str, int)
-        MIG profile, as in resource names -> how many share one, where more than one.
+        MIG profile, as in resource names -> number of sharers, where above one.
     links : str
-        How several GPUs are linked, by the model; empty if unknown.
+        Kind of link between several GPUs, by the model; empty if unknown.
     """
 
     model: str = ""
@@ -184,7 +184,7 @@ _MAX_KNOWN: Final = 8192
 
 
 class GpuLabelReader:
-    """Reads what the GPUs of nodes are; any thread may call it.
+    """Reads the GPUs of nodes from their labels; any thread may call it.
 
     Parameters
     ----------
@@ -222,14 +222,14 @@ class GpuLabelReader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuLabelRules:
-    """By what the GPUs of nodes are told.
+    """Rules by which labels tell the GPUs of a node.
 
     Attributes
     ----------
     table : GpuTable
     type_labels : tuple of str
         Labels that name the model; the first that does so counts. With a final ``*``,
-        the name is what stands in its place.
+        the name stands for the star.
     memory_labels : tuple of str
         Labels with the memory of one GPU, in MiB unless they say another unit.
     """
@@ -286,7 +286,7 @@ class GpuLabelRules:
         return replace(gpus, model=product, memory=memory)
 
     def names_model(self, stated: str) -> bool:
-        """Say whether the value of a type label is more than that there is a GPU."""
+        """Whether the value of a type label is more than that there is a GPU."""
         normal = normal_name(stated)
         return bool(normal) and normal not in self.table.no_model
 
@@ -362,7 +362,7 @@ def _replicas(labels: Mapping[str, str], *, is_marked: bool) -> int:
 
 
 def _is_mixed(labels: Mapping[str, str], offered: int, replicas: int) -> bool:
-    """Say whether the product label speaks for some of the node's GPUs only.
+    """Whether the product label speaks for some of the node's GPUs only.
 
     It has one value, that of the last model written, where a node has two. Its count
     is of GPUs, or of slices where each GPU is one (MIG strategy ``single``).

@@ -50,7 +50,7 @@ def _underscored(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Who writes a label: how, and for GPUs of which vendor; empty for any."""
+    """Writer of a label: its forms, and the vendor of its GPUs; empty for any."""
 
     forms: tuple[_Form, ...]
     vendor: str = ""
@@ -115,9 +115,9 @@ def label_values(label: str, name: str, vendors: Iterable[str] = ()) -> list[str
 
 
 def is_label_value(text: str, label: str = "") -> bool:
-    """Say whether Kubernetes takes `text` as a value of `label`.
+    """Whether Kubernetes takes `text` as a value of `label`.
 
-    If that ends in a star, the value stands in its place.
+    If that ends in a star, the value replaces it.
     """
     beginning = label.rpartition("/")[2][:-1] if label.endswith("*") else ""
     return len(beginning + text) <= MAX_NAME_LENGTH and is_name(text)
@@ -139,7 +139,7 @@ class LabelledGpus:
 
 @dataclass(frozen=True, slots=True)
 class GpuLabels:
-    """Which labels of nodes tell of their GPUs."""
+    """Labels of nodes that tell of their GPUs."""
 
     rules: GpuLabelRules
     _keys: frozenset[str] = field(init=False)

@@ -199,7 +199,7 @@ def test_demands_that_were_read_are_kept_in_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("cluster.decode.gpu_requirements._MAX_KNOWN", 2)
-    demands = RecordBuilder(SCOPE, GPU_ANNOTATIONS).demands
+    demands = RecordBuilder(SCOPE, GPU_ANNOTATIONS).requirements_reader
 
     read = [demands.read({TYPE: name}).types for name in ("L4", "T4", "A10", "L4")]
 
