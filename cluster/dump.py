@@ -68,7 +68,6 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
     ----------
     paths : sequence of Path
         ``.json`` is read as JSON, anything else as YAML.
-    builder : RecordBuilder
 
     Returns
     -------

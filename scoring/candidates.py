@@ -118,7 +118,6 @@ class Candidates:
     gpu_codes : int64 array, shape (C,)
         Index of the node's GPUs in `gpu_kinds`. Read only for a pod that wants
         something of the GPUs, or asks several.
-    gpu_kinds : sequence of NodeGpus
     gpu_pods, exclusive_gpu_pods : int64 array, shape (C,)
         How many other pods with a managed resource are on the node, and how many of
         them want to be alone.
@@ -177,16 +176,9 @@ def take_columns(
 
     Parameters
     ----------
-    snapshot : Snapshot
     found : index array, shape (C,)
         Their columns, as `find_columns` returns them; -1 for a node that it lacks. One
         that is repeated is a candidate as often.
-    pod_request : PodRequest
-    keys : LabelKeys
-
-    Returns
-    -------
-    Candidates
     """
     count = len(found)
     known = found >= 0

@@ -99,7 +99,6 @@ def eligible_columns(
     ----------
     snapshot : Snapshot
         With the facts of its N nodes.
-    constraints : Constraints
     among : bool array, shape (N,)
         The nodes to look at; the time taken grows with their number alone.
 

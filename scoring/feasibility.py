@@ -43,7 +43,6 @@ class FailureReason:
 
     Attributes
     ----------
-    text : str
     is_resolvable : bool
         True where evicting other pods can help: the node goes into ``FailedNodes``,
         else into ``FailedAndUnresolvableNodes``.
@@ -109,14 +108,9 @@ def judge(
     Parameters
     ----------
     candidates : Candidates, C nodes
-    pod_request : PodRequest
     is_enforcing : bool
         Whether too low a free count refuses a node. If not, kube-scheduler's own count
         is trusted, which has pods that we do not see yet.
-
-    Returns
-    -------
-    Feasibility
 
     Notes
     -----

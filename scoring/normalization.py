@@ -113,7 +113,6 @@ def normalize(
     totals : int64 or float64 array, shape (C,)
     taking_part : bool array, shape (C,)
         The others get 0 and do not count.
-    scale : Scale
     tiers : int64 array, shape (C,), or None
         Candidates of a smaller tier get more than all of a larger one, as far as
         `scale.max_score` has room.

@@ -24,7 +24,6 @@ def effective_request(
 
     Parameters
     ----------
-    spec : PodSpec
     wanted : callable
         Says of a resource name whether it is looked at; others are skipped.
     on_fault : callable

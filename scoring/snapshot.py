@@ -87,7 +87,6 @@ class GpuColumns:
     ----------
     codes : int64 array, shape (N,)
         Index of each node's GPUs in `kinds`.
-    kinds : tuple of NodeGpus
     gpu_pods : int64 array, shape (N,)
         Bound pods that hold a managed resource.
     exclusive_gpu_pods : int64 array, shape (N,)
@@ -147,7 +146,6 @@ class Snapshot:
     facts : tuple of NodeFacts, length N
     bound_pods : mapping
         pod UID -> a bound pod with a managed resource
-    pending : tuple of PendingPod
     recent_pods : tuple of RecentPod
         The most recent ones, oldest first.
     device_class_resources : frozenset of str

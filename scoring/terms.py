@@ -88,8 +88,6 @@ def utilization(
     Parameters
     ----------
     candidates : Candidates, C nodes
-    pod_request : PodRequest
-    options : ScoreOptions
 
     Returns
     -------

@@ -284,7 +284,6 @@ def connect(
         kubeconfig (``KUBECONFIG`` or ``~/.kube/config``).
     context : str, optional
         Of the kubeconfig; default is its current one.
-    connect_timeout_seconds, read_timeout_seconds : float
 
     Raises
     ------

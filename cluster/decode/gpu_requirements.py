@@ -27,7 +27,6 @@ class KeptRequirements(NamedTuple):
 
     Attributes
     ----------
-    gpu_requirements : GpuRequirements
     rule_key : str
         The rule key, where the known models decide what it means; empty for
         none, and beside a list of types.
@@ -47,7 +46,6 @@ class GpuRequirementsReader:
 
     Parameters
     ----------
-    annotations : GpuAnnotations
     gpus : GpuLabelReader, optional
         Knows which rule keys name a model or family.
     """
@@ -104,7 +102,6 @@ class GpuRequirementsReader:
 
         Parameters
         ----------
-        gpu_requirements : GpuRequirements
         rule_key : str
             As `KeptRequirements` has it.
         """

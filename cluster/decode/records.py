@@ -95,10 +95,6 @@ class RecordBuilder:
 
     Attributes
     ----------
-    scope : ResourceScope
-    annotations : GpuAnnotations
-    signals : FaultSignals
-    gpus : GpuLabelReader
     requirements_reader : GpuRequirementsReader
         Reads those annotations.
     is_tracked, is_managed : callable

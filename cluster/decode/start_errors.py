@@ -46,7 +46,6 @@ def failed_at(pod: Pod, is_managed: Callable[[str], bool]) -> float | None:
 
     Parameters
     ----------
-    pod : Pod
     is_managed : callable
         Says of which resources a shortage counts.
 

@@ -33,7 +33,6 @@ class Ledger:
     ----------
     label_keys : iterable of str
         Labels that get a column in each snapshot.
-    failures : Failures, optional
     """
 
     def __init__(

@@ -84,8 +84,6 @@ class LedgerWriter:
 
     Parameters
     ----------
-    ledger : Ledger
-    cell : SnapshotCell
     on_error : callable
         Told that a change could not be applied; the writer goes on.
     before_first : callable

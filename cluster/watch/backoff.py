@@ -37,7 +37,6 @@ class Pace:
         Seconds on a clock that never goes back.
     wait : callable
         Waits for an event, so many seconds at most; says whether it came.
-    rng : random.Random
     """
 
     page_size: int = 500

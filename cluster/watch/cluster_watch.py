@@ -25,12 +25,8 @@ class ClusterWatch:
 
     Parameters
     ----------
-    api : Api
     submit : callable
         `LedgerWriter.submit`.
-    builder : RecordBuilder
-    observer : WatchObserver
-    pace : Pace, optional
     """
 
     def __init__(

@@ -70,12 +70,8 @@ class Reflector:
 
     Parameters
     ----------
-    kind : WatchedKind
-    api : Api
     submit : callable
         Hands changes to the ledger's thread.
-    observer : WatchObserver
-    pace : Pace
     """
 
     def __init__(

@@ -82,7 +82,6 @@ class GpuModel:
         Nominal size of one GPU in bytes.
     families : tuple of str
         Wider names that take it in.
-    vendor : str
     links : str
         Kind of link between several GPUs of a node; empty if unknown.
     mig : tuple of MigProfile

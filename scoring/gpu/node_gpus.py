@@ -226,7 +226,6 @@ class GpuLabelRules:
 
     Attributes
     ----------
-    table : GpuTable
     type_labels : tuple of str
         Labels that name the model; the first that does so counts. With a final ``*``,
         the name stands for the star.

@@ -87,7 +87,6 @@ def label_values(label: str, name: str, vendors: Iterable[str] = ()) -> list[str
 
     Parameters
     ----------
-    label : str
     name : str
         Of a model or family.
     vendors : iterable of str
@@ -125,13 +124,7 @@ def is_label_value(text: str, label: str = "") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LabelledGpus:
-    """Nodes of one kind: those of their labels that tell of the GPUs, and the GPUs.
-
-    Attributes
-    ----------
-    labels : tuple of (str, str)
-    gpus : NodeGpus
-    """
+    """Nodes of one kind: those of their labels that tell of the GPUs, and the GPUs."""
 
     labels: tuple[tuple[str, str], ...]
     gpus: NodeGpus

@@ -131,10 +131,6 @@ class GpuAnnotations:
     def parse(self, annotations: Mapping[str, str]) -> GpuRequirements:
         """Return what a pod with these annotations wants, its rule key apart.
 
-        Parameters
-        ----------
-        annotations : mapping of str to str
-
         Raises
         ------
         GpuRequirementsError

@@ -28,8 +28,6 @@ def suitability(
 
     Parameters
     ----------
-    gpus : NodeGpus
-    gpu_requirements : GpuRequirements
     request : tuple of (str, int)
         The managed part of the pod's request. Memory is that of one unit of each
         resource in it: of a GPU, a share or a slice.
