@@ -14,6 +14,7 @@ from scoring.snapshot import (
     BoolArray,
     IndexArray,
     Int64Array,
+    LabelColumn,
     Snapshot,
     build_node_index,
     read_only,
@@ -180,13 +181,11 @@ def take_columns(
         Their columns, as `find_columns` returns them; -1 for a node that it lacks. One
         that is repeated is a candidate as often.
     """
-    count = len(found)
     known = found >= 0
     if not snapshot.nodes.names:  # nothing to take columns from
         snapshot = _ONE_NODE
     columns = np.maximum(found, 0)
-    tables = _take_tables(snapshot, columns, pod_request)
-    allocatable, requested, offered = tables
+    allocatable, requested, offered = _take_tables(snapshot, columns, pod_request)
     gpu_pods = snapshot.gpus.gpu_pods.take(columns)
     exclusive_gpu_pods = snapshot.gpus.exclusive_gpu_pods.take(columns)
     bound_pod = snapshot.bound_pods.get(pod_request.uid) if pod_request.uid else None
@@ -199,19 +198,16 @@ def take_columns(
     for row, (resource, _) in enumerate(pod_request.request):
         if resource in snapshot.device_class_resources:
             claimed[row] = ~offered[row]
-    nothing = np.zeros(count, dtype=np.bool_)
-    nominated = nothing
+    nominated = linked = np.zeros(len(found), dtype=np.bool_)
     if pod_request.nominated_node:
         nominated = found == snapshot.nodes.column_of.get(
             pod_request.nominated_node, -2
         )
     type_codes, type_names = _take_types(snapshot, columns, pod_request, keys)
     gpu_codes, gpu_kinds = _take_gpus(snapshot, columns, pod_request)
-    link = snapshot.labels.get(keys.interconnect)
-    linked = nothing
-    if link is not None and pod_request.gpus > 1:
+    if pod_request.gpus > 1 and keys.interconnect in snapshot.labels:
         whole = np.array([kind.is_whole for kind in gpu_kinds])[gpu_codes]
-        linked = whole & (link.codes.take(columns) == link.code_of.get("nvlink", -1))
+        linked = whole & _linked(snapshot.labels[keys.interconnect], columns)
     return Candidates(
         known=known,
         columns=columns,
@@ -230,6 +226,12 @@ def take_columns(
         gpu_pods=gpu_pods,
         exclusive_gpu_pods=exclusive_gpu_pods,
     )
+
+
+def _linked(label: LabelColumn, columns: IndexArray) -> BoolArray:
+    """Return which of the nodes say that their GPUs are joined by NVLink."""
+    linked: BoolArray = label.codes.take(columns) == label.code_of.get("nvlink", -1)
+    return linked
 
 
 def _take_types(

@@ -259,21 +259,7 @@ class Ledger:
     ) -> Snapshot:
         """Write the `changed` nodes and freeze all."""
         self._rows = {name: row for row, name in enumerate(resources)}
-        for name in changed:
-            column, node = index.column_of[name], self._nodes[name]
-            # PERF: most nodes change in what pods take of them alone;
-            # ``bench.cluster.cache``
-            if name in self._rewritten:
-                columns.write(column, node, self._rows)
-            held, gpu_pods = (
-                self._requested.get(name, {}),
-                self._bound_pods.gpu_pods_of(name),
-            )
-            is_failing = name in self._failures.nodes
-            columns.write_use(column, held, self._rows, gpu_pods, is_failing=is_failing)
-        dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
-        columns.mark(dirty, self._generation)
-        columns.freeze()
+        self._write(columns, index, changed)
         # PERF: tuples are built again when they change alone; `bench.cluster.cache`
         if self._facts is None:
             self._facts = tuple(self._nodes.values())
@@ -300,3 +286,21 @@ class Ledger:
             departed=self._departures.publish(),
             limit_maxima=self._limit_maxima,
         )
+
+    def _write(
+        self, columns: Columns, index: NodeIndex, changed: Iterable[str]
+    ) -> None:
+        """Write the columns of the `changed` nodes, and freeze all arrays."""
+        for name in changed:
+            column, node = index.column_of[name], self._nodes[name]
+            # PERF: most nodes change in what pods take of them alone;
+            # ``bench.cluster.cache``
+            if name in self._rewritten:
+                columns.write(column, node, self._rows)
+            held = self._requested.get(name, {})
+            gpu_pods = self._bound_pods.gpu_pods_of(name)
+            is_failing = name in self._failures.nodes
+            columns.write_use(column, held, self._rows, gpu_pods, is_failing=is_failing)
+        dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
+        columns.mark(dirty, self._generation)
+        columns.freeze()

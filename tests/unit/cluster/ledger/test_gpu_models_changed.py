@@ -103,11 +103,11 @@ def test_pods_that_ask_alike_share_what_they_want() -> None:
     assert first is second
 
 
-def test_a_reader_of_demands_follows_the_table_of_its_gpus() -> None:
+def test_a_reader_of_requirements_follows_the_table_of_its_gpus() -> None:
     gpus = GpuLabelReader()
-    demands = GpuRequirementsReader(GPU_ANNOTATIONS, gpus)
-    assert demands.read({RULE_KEY: "Acme-1"}) == NO_GPU_REQUIREMENTS
+    reader = GpuRequirementsReader(GPU_ANNOTATIONS, gpus)
+    assert reader.read({RULE_KEY: "Acme-1"}) == NO_GPU_REQUIREMENTS
 
     gpus.use(WITH_ACME)
 
-    assert demands.read({RULE_KEY: "Acme-1"}) == GpuRequirements(preferred=("Acme-1",))
+    assert reader.read({RULE_KEY: "Acme-1"}) == GpuRequirements(preferred=("Acme-1",))
