@@ -522,7 +522,9 @@ class HttpsServer:
     def _refuse(self) -> None:
         """Accept what waits, then listen no more; what is open is served on."""
         self._is_refusing = True
-        self._accept()
+        # One more than that is what the kernel keeps.
+        for _ in range(0, ACCEPT_QUEUE + 1, ACCEPTS_PER_TURN):
+            self._accept()
         self._loop.remove_reader(self._listener)
         self._listener.close()
 
