@@ -124,6 +124,22 @@ def test_the_architecture_names_functions_and_classes_that_there_are() -> None:
     assert sorted(named - words) == []
 
 
+def test_each_function_of_a_walk_is_in_the_file_beside_it() -> None:
+    steps = re.findall(r"(?m)^\| (`[^|]+) \| (`[^|]+) \| [^|]+ \|$", ARCHITECTURE)
+    lost = [
+        f"{files}: {name}"
+        for files, functions in steps
+        for name in re.findall(r"\w+", " ".join(re.findall(r"`(.+?)`", functions)))
+        if not any(
+            re.search(rf"(?:def|class) {name}\b", CODE[file])
+            for file in re.findall(r"`(.+?)`", files)
+        )
+    ]
+
+    assert len(steps) > 20
+    assert lost == []
+
+
 def test_the_architecture_lists_every_thread() -> None:
     names = {
         name
