@@ -16,13 +16,13 @@ from cluster.decode.limit_ranges import (
     LimitRange,
     LimitRangeRecord,
     limit_range_record,
-    limits_of,
 )
 from cluster.decode.objects import DeviceClass, Node, NodeRecord, Pod, PodRecord
 from cluster.decode.records import RecordBuilder
 from cluster.ledger.changes import (
     Change,
     DeviceClassesListed,
+    LimitRangesListed,
     NodesListed,
     PodsListed,
 )
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 # PyYAML takes about a second per megabyte; JSON is fifty times faster.
 LARGE_YAML_BYTES: Final = 20_000_000
 
-# In place of the kind of a list that does not say that it is one.
+# Stands for the kind of a list that does not say that it is one.
 CUT_SHORT: Final = "items without the kind of a list"
 
 MAX_SHOWN_FAULTS: Final = 100
@@ -51,7 +51,7 @@ class DumpError(FaultsError):
 
 @dataclass(slots=True)
 class _Contents:
-    """What was found in all files so far."""
+    """Contents of all files read so far."""
 
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     pods: dict[str, PodRecord] = field(default_factory=dict)
@@ -67,7 +67,6 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
     ----------
     paths : sequence of Path
         ``.json`` is read as JSON, anything else as YAML.
-    builder : RecordBuilder
 
     Returns
     -------
@@ -102,7 +101,7 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
         NodesListed(tuple(contents.nodes.values())),
         PodsListed(tuple(contents.pods.values())),
         DeviceClassesListed(frozenset(contents.device_class_resources)),
-        limits_of(contents.limit_ranges),
+        LimitRangesListed.of(contents.limit_ranges),
     )
 
 

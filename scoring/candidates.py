@@ -14,18 +14,19 @@ from scoring.snapshot import (
     BoolArray,
     IndexArray,
     Int64Array,
+    LabelColumn,
     Snapshot,
     build_node_index,
     read_only,
 )
 
-# What of an ask is the same for pods that ask alike.
+# Pods that differ in nothing else get the same results.
 RequestKey: TypeAlias = tuple[Request, str, str | None, GpuRequirements]
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """What one pod asks of a node.
+    """Request of one pod, as nodes are judged by it.
 
     Attributes
     ----------
@@ -52,22 +53,22 @@ class PodRequest:
 
     @property
     def amount(self) -> int:
-        """How many of its own GPU resource the pod asks."""
+        """Requested amount of the pod's own GPU resource, in base units."""
         return dict(self.request).get(self.primary, 0)
 
     @property
     def request_key(self) -> RequestKey:
-        """What is the same for every pod that asks alike."""
+        """Key of results: equal for pods that are judged alike."""
         return self.request, self.primary, self.accelerator, self.gpu_requirements
 
     @property
     def gpus(self) -> int:
-        """How many whole GPUs the pod asks."""
+        """Number of whole GPUs that the pod requests."""
         return self.amount if is_whole_gpu(self.primary) else 0
 
     @property
     def reads_gpus(self) -> bool:
-        """Whether it matters what the GPUs of a node are."""
+        """Whether results depend on the kind of a node's GPUs."""
         return self.gpu_requirements.names_gpus or self.gpus > 1
 
 
@@ -85,10 +86,10 @@ def primary_resource(request: Request, scope: ResourceScope) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """What is known of C candidates with respect to one pod's request.
+    """Columns of C candidates, as far as one pod's request needs them.
 
     The rows of the tables are the pod's Q requested resources, in its order. The
-    asking pod's own share is already taken out of `requested`.
+    asking pod's own request is already taken out of `requested`.
 
     Attributes
     ----------
@@ -116,9 +117,8 @@ class Candidates:
     nominated : bool array, shape (C,)
         True for the pod's nominated node.
     gpu_codes : int64 array, shape (C,)
-        Place of the node's GPUs in `gpu_kinds`. Read only for a pod that wants
+        Index of the node's GPUs in `gpu_kinds`. Read only for a pod that wants
         something of the GPUs, or asks several.
-    gpu_kinds : sequence of NodeGpus
     gpu_pods, exclusive_gpu_pods : int64 array, shape (C,)
         How many other pods with a managed resource are on the node, and how many of
         them want to be alone.
@@ -177,49 +177,37 @@ def take_columns(
 
     Parameters
     ----------
-    snapshot : Snapshot
     found : index array, shape (C,)
         Their columns, as `find_columns` returns them; -1 for a node that it lacks. One
         that is repeated is a candidate as often.
-    pod_request : PodRequest
-    keys : LabelKeys
-
-    Returns
-    -------
-    Candidates
     """
-    count = len(found)
     known = found >= 0
     if not snapshot.nodes.names:  # nothing to take columns from
         snapshot = _ONE_NODE
     columns = np.maximum(found, 0)
-    tables = _take_tables(snapshot, columns, pod_request)
-    allocatable, requested, offered = tables
+    allocatable, requested, offered = _take_tables(snapshot, columns, pod_request)
     gpu_pods = snapshot.gpus.gpu_pods.take(columns)
     exclusive_gpu_pods = snapshot.gpus.exclusive_gpu_pods.take(columns)
-    share = snapshot.bound_pods.get(pod_request.uid) if pod_request.uid else None
-    if share is not None:
-        here = found == snapshot.nodes.column_of.get(share.node_name, -2)
-        _take_out_own_share(snapshot, share, here, pod_request, requested)
+    bound_pod = snapshot.bound_pods.get(pod_request.uid) if pod_request.uid else None
+    if bound_pod is not None:
+        here = found == snapshot.nodes.column_of.get(bound_pod.node_name, -2)
+        _take_out_own_request(snapshot, bound_pod, here, pod_request, requested)
         gpu_pods[here] -= 1
-        exclusive_gpu_pods[here] -= share.gpu_requirements.is_exclusive
+        exclusive_gpu_pods[here] -= bound_pod.gpu_requirements.is_exclusive
     claimed = np.zeros_like(offered)
     for row, (resource, _) in enumerate(pod_request.request):
         if resource in snapshot.device_class_resources:
             claimed[row] = ~offered[row]
-    nothing = np.zeros(count, dtype=np.bool_)
-    nominated = nothing
+    nominated = linked = np.zeros(len(found), dtype=np.bool_)
     if pod_request.nominated_node:
         nominated = found == snapshot.nodes.column_of.get(
             pod_request.nominated_node, -2
         )
     type_codes, type_names = _take_types(snapshot, columns, pod_request, keys)
     gpu_codes, gpu_kinds = _take_gpus(snapshot, columns, pod_request)
-    link = snapshot.labels.get(keys.interconnect)
-    linked = nothing
-    if link is not None and pod_request.gpus > 1:
+    if pod_request.gpus > 1 and keys.interconnect in snapshot.labels:
         whole = np.array([kind.is_whole for kind in gpu_kinds])[gpu_codes]
-        linked = whole & (link.codes.take(columns) == link.code_of.get("nvlink", -1))
+        linked = whole & _linked(snapshot.labels[keys.interconnect], columns)
     return Candidates(
         known=known,
         columns=columns,
@@ -240,14 +228,20 @@ def take_columns(
     )
 
 
+def _linked(label: LabelColumn, columns: IndexArray) -> BoolArray:
+    """Return which of the nodes say that their GPUs are joined by NVLink."""
+    linked: BoolArray = label.codes.take(columns) == label.code_of.get("nvlink", -1)
+    return linked
+
+
 def _take_types(
     snapshot: Snapshot, columns: IndexArray, pod_request: PodRequest, keys: LabelKeys
 ) -> tuple[Int64Array, Sequence[str]]:
     """Return code and names of the GPU types, if the pod asks one."""
-    kind = snapshot.labels.get(keys.accelerator)
-    if kind is None or pod_request.accelerator is None:
+    label = snapshot.labels.get(keys.accelerator)
+    if label is None or pod_request.accelerator is None:
         return np.zeros(len(columns), dtype=np.int64), ("",)
-    return kind.codes.take(columns), ("", *kind.code_of)
+    return label.codes.take(columns), ("", *label.code_of)
 
 
 def _take_gpus(
@@ -282,15 +276,15 @@ def _take_tables(
     return allocatable, requested, offered
 
 
-def _take_out_own_share(
+def _take_out_own_request(
     snapshot: Snapshot,
-    share: BoundPod,
+    bound_pod: BoundPod,
     here: BoolArray,
     pod_request: PodRequest,
     requested: Int64Array,
 ) -> None:
     """Subtract what the asking pod itself holds: it never counts against itself."""
-    held = dict(share.request)
+    held = dict(bound_pod.request)
     for row, (resource, _) in enumerate(pod_request.request):
         if snapshot.row_of(resource) is not None:  # else nothing of it is counted
             requested[row, here] -= held.get(resource, 0)

@@ -1,4 +1,4 @@
-"""What kube-scheduler itself checks of a node before a pod may go there.
+"""Checks of a node that kube-scheduler makes itself before a pod may go there.
 
 Modelled: cordon, readiness, ``spec.nodeName``, taints, ``nodeSelector`` and required
 node affinity. Not modelled: spread, pod affinity, volumes, ports, and affinity that a
@@ -41,7 +41,7 @@ _REPELLING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 _NODE_NAME_FIELD: Final = "metadata.name"
 
-# What a term takes, or a requirement in it, beside its values: in values compared.
+# Cost of a term, or of a requirement in it, beside its values: in values compared.
 REQUIREMENT_COST: Final = 100
 
 
@@ -86,7 +86,7 @@ def first_failure(node: NodeFacts, constraints: Constraints) -> str | None:
 
 
 def is_eligible(node: NodeFacts, constraints: Constraints) -> bool:
-    """Say whether kube-scheduler would let the pod onto `node`, amounts apart."""
+    """Whether kube-scheduler would let the pod onto `node`, amounts apart."""
     return first_failure(node, constraints) is None
 
 
@@ -99,7 +99,6 @@ def eligible_columns(
     ----------
     snapshot : Snapshot
         With the facts of its N nodes.
-    constraints : Constraints
     among : bool array, shape (N,)
         The nodes to look at; the time taken grows with their number alone.
 
@@ -161,12 +160,12 @@ def _remembered(
 
 
 def tolerates_cordon(tolerations: Iterable[Toleration]) -> bool:
-    """Say whether a pod with these `tolerations` may go to a cordoned node."""
+    """Whether a pod with these `tolerations` may go to a cordoned node."""
     return any(_tolerates(toleration, _CORDON) for toleration in tolerations)
 
 
 def tolerates_all(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> bool:
-    """Say whether each taint that repels pods is tolerated."""
+    """Whether each taint that repels pods is tolerated."""
     return all(
         any(_tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints
@@ -175,7 +174,7 @@ def tolerates_all(tolerations: Sequence[Toleration], taints: Iterable[Taint]) ->
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Say whether one toleration matches one taint.
+    """Whether one toleration matches one taint.
 
     NOTE: the operators Lt and Gt are off in Kubernetes (feature gate
     TaintTolerationComparisonOperators, alpha), and then match nothing there either.
@@ -195,12 +194,12 @@ def _has_labels(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
 
 
 def _matches_any(terms: Iterable[SelectorTerm], node: NodeFacts) -> bool:
-    """Say whether one term holds; without any term, none does."""
+    """Whether one term holds; without any term, none does."""
     return any(_matches(term, node) for term in terms)
 
 
 def _matches(term: SelectorTerm, node: NodeFacts) -> bool:
-    """Say whether all requirements hold; a term without any matches nothing."""
+    """Whether all requirements hold; a term without any matches nothing."""
     expressions, fields = term.expressions or (), term.fields or ()
     return (
         bool(expressions or fields)
@@ -210,7 +209,7 @@ def _matches(term: SelectorTerm, node: NodeFacts) -> bool:
 
 
 def _holds(requirement: SelectorRequirement, label: str | None) -> bool:
-    """Say whether a requirement on a label holds; `label` is None where it is absent.
+    """Whether a requirement on a label holds; `label` is None where it is absent.
 
     A requirement that Kubernetes would not accept fails, and its term with it.
     """
@@ -230,7 +229,7 @@ def _holds(requirement: SelectorRequirement, label: str | None) -> bool:
 
 
 def _compares(operator: str, label: str | None, bound: str) -> bool:
-    """Say whether the label is greater or less than `bound`, both whole numbers."""
+    """Whether the label is greater or less than `bound`, both whole numbers."""
     have, limit = _parse_whole(label), _parse_whole(bound)
     if have is None or limit is None:
         return False
@@ -252,7 +251,7 @@ def _parse_whole(text: str | None) -> int | None:
 
 
 def _holds_of_field(requirement: SelectorRequirement, node_name: str) -> bool:
-    """Say whether a requirement on the node's name, the only field there is, holds."""
+    """Whether a requirement on the node's name, the only field there is, holds."""
     values = requirement.values or ()
     if requirement.key != _NODE_NAME_FIELD or len(values) != 1:
         return False

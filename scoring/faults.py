@@ -22,17 +22,12 @@ class Fault:
 
 
 class FaultsError(ValueError):
-    """An input with faults, every one of them.
+    """An input with faults; `faults` is the tuple of all of them.
 
     Parameters
     ----------
-    faults : iterable of Fault
     message : str, optional
         Without it, the faults on one line.
-
-    Attributes
-    ----------
-    faults : tuple of Fault
     """
 
     def __init__(self, faults: Iterable[Fault], message: str | None = None) -> None:
@@ -51,7 +46,6 @@ def list_faults(
     ----------
     source : str
         The file or input.
-    faults : sequence of Fault
     max_shown : int, optional
         A last line has the number of those beyond.
 

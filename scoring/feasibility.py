@@ -1,4 +1,4 @@
-"""Which candidates can hold the pod, and why the others cannot.
+"""Feasible candidates, and why the others fail.
 
 A reason is a constant text, without numbers and node names: kube-scheduler retries a
 pod for ever whose message changes from attempt to attempt.
@@ -38,12 +38,11 @@ FEASIBLE: Final = int(Verdict.FEASIBLE)
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """What kube-scheduler is told of a refused node.
+class FailureReason:
+    """Reason of a failed node, as kube-scheduler is told it.
 
     Attributes
     ----------
-    text : str
     is_resolvable : bool
         True where evicting other pods can help: the node goes into ``FailedNodes``,
         else into ``FailedAndUnresolvableNodes``.
@@ -53,17 +52,17 @@ class Reason:
     is_resolvable: bool = False
 
 
-REASONS: Final[dict[Verdict, Reason]] = {
-    Verdict.UNKNOWN_NODE: Reason("Node is not known to gpu-extender"),
-    Verdict.NO_GPU: Reason("Node has no GPU"),
-    Verdict.NO_SUCH_RESOURCE: Reason("Node does not offer the GPU resource"),
-    Verdict.NOT_READY: Reason("GPUs are not ready"),
-    Verdict.TOO_FEW: Reason("Too few GPUs on the node"),
-    Verdict.WRONG_TYPE: Reason("GPU type does not match"),
-    Verdict.TYPE_UNKNOWN: Reason("GPU type unknown"),
-    Verdict.TOO_LITTLE_MEMORY: Reason("Too little GPU memory"),
-    Verdict.NOT_ALONE: Reason("Insufficient GPUs"),
-    Verdict.INSUFFICIENT: Reason("Insufficient GPUs", is_resolvable=True),
+REASONS: Final[dict[Verdict, FailureReason]] = {
+    Verdict.UNKNOWN_NODE: FailureReason("Node is not known to gpu-extender"),
+    Verdict.NO_GPU: FailureReason("Node has no GPU"),
+    Verdict.NO_SUCH_RESOURCE: FailureReason("Node does not offer the GPU resource"),
+    Verdict.NOT_READY: FailureReason("GPUs are not ready"),
+    Verdict.TOO_FEW: FailureReason("Too few GPUs on the node"),
+    Verdict.WRONG_TYPE: FailureReason("GPU type does not match"),
+    Verdict.TYPE_UNKNOWN: FailureReason("GPU type unknown"),
+    Verdict.TOO_LITTLE_MEMORY: FailureReason("Too little GPU memory"),
+    Verdict.NOT_ALONE: FailureReason("Insufficient GPUs"),
+    Verdict.INSUFFICIENT: FailureReason("Insufficient GPUs", is_resolvable=True),
 }
 
 
@@ -91,7 +90,7 @@ class Feasibility:
 
     @property
     def count_mismatches(self) -> int:
-        """How many candidates pass although our own count of them is too low."""
+        """Number of candidates that pass although our own count is too low."""
         return int(np.count_nonzero(self.mismatched))
 
     @property
@@ -109,14 +108,9 @@ def judge(
     Parameters
     ----------
     candidates : Candidates, C nodes
-    pod_request : PodRequest
     is_enforcing : bool
         Whether too low a free count refuses a node. If not, kube-scheduler's own count
-        is trusted, which knows of pods that we cannot see yet.
-
-    Returns
-    -------
-    Feasibility
+        is trusted, which has pods that we do not see yet.
 
     Notes
     -----
@@ -134,13 +128,13 @@ def judge(
     lacking = ~candidates.offered
     is_short = _in_any_row(short_of(candidates, pod_request)) & ~candidates.nominated
     whole = np.array([[is_whole_gpu(name)] for name, _ in pod_request.request])
-    # All GPUs of a kind are sick: capacity is there, allocatable is not.
-    is_sick = _in_any_row((candidates.allocatable == 0) & counted)
+    # All GPUs of a kind are unhealthy: capacity is there, allocatable is not.
+    is_unhealthy = _in_any_row((candidates.allocatable == 0) & counted)
     checks = [
         (Verdict.UNKNOWN_NODE, ~candidates.known),
         (Verdict.NO_GPU, _in_any_row(lacking & whole)),
         (Verdict.NO_SUCH_RESOURCE, _in_any_row(lacking)),
-        (Verdict.NOT_READY, candidates.faulted | is_sick),
+        (Verdict.NOT_READY, candidates.faulted | is_unhealthy),
         (Verdict.TOO_FEW, _in_any_row((candidates.allocatable < needed) & counted)),
     ]
     if pod_request.accelerator is not None:
@@ -166,14 +160,14 @@ def _gpu_checks(
     candidates: Candidates, pod_request: PodRequest
 ) -> list[tuple[Verdict, BoolArray]]:
     """Return where the GPUs are not what the pod wants of them."""
-    of_kind = np.array(
+    suitability_of_kind = np.array(
         [
             suitability(kind, pod_request.gpu_requirements, pod_request.request)
             for kind in candidates.gpu_kinds
         ],
         dtype=np.int64,
     )
-    found = of_kind[candidates.gpu_codes]
+    found = suitability_of_kind[candidates.gpu_codes]
     return [(verdict, found == int(kind)) for kind, verdict in _UNSUITABLE.items()]
 
 

@@ -16,7 +16,7 @@ RANK: Final = "rank"
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How totals become priorities.
+    """Rule by which totals become priorities.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ METHODS: Final[Mapping[str, Callable[[Totals, Scale], Totals] | None]] = {
 def best_first(
     totals: Totals, tiers: Int64Array | None, order: Int64Array
 ) -> IndexArray:
-    """Return the places of C candidates, the best one first.
+    """Return the indices of C candidates, the best one first.
 
     Parameters
     ----------
@@ -82,8 +82,8 @@ def best_first(
     return np.lexsort(keys)
 
 
-def ranked(places: IndexArray, max_score: int) -> Int64Array:
-    """Return priorities for candidates of which `places` says the best first.
+def ranked(indices: IndexArray, max_score: int) -> Int64Array:
+    """Return priorities for candidates whose `indices` are given, the best first.
 
     The best one gets `max_score` alone, the r-th of n
     ``(max_score - 1) * (n - r) // (n - 1)``.
@@ -91,11 +91,11 @@ def ranked(places: IndexArray, max_score: int) -> Int64Array:
     >>> ranked(np.array([2, 0, 1]), 10)
     array([ 4,  0, 10])
     """
-    count = len(places)
+    count = len(indices)
     scores = np.empty(count, dtype=np.int64)
     after_best = np.arange(count - 1, -1, -1, dtype=np.int64)
-    scores[places] = after_best * max(max_score - 1, 0) // max(count - 1, 1)
-    scores[places[:1]] = max_score
+    scores[indices] = after_best * max(max_score - 1, 0) // max(count - 1, 1)
+    scores[indices[:1]] = max_score
     return scores
 
 
@@ -113,7 +113,6 @@ def normalize(
     totals : int64 or float64 array, shape (C,)
     taking_part : bool array, shape (C,)
         The others get 0 and do not count.
-    scale : Scale
     tiers : int64 array, shape (C,), or None
         Candidates of a smaller tier get more than all of a larger one, as far as
         `scale.max_score` has room.
@@ -129,14 +128,14 @@ def normalize(
         # PERF: as nearly always; bench/scoring/test_kernels.py
         return _spread(totals, scale, scale.max_score, order)
     scores = np.zeros(len(totals), dtype=np.int64)
-    places = np.flatnonzero(taking_part)
-    if len(places) == 0:
+    indices = np.flatnonzero(taking_part)
+    if len(indices) == 0:
         return scores
-    part, part_order = totals.take(places), order.take(places)
+    part, part_order = totals.take(indices), order.take(indices)
     if tiers is None:
-        scores[places] = _spread(part, scale, scale.max_score, part_order)
+        scores[indices] = _spread(part, scale, scale.max_score, part_order)
         return scores
-    part_tiers = tiers.take(places)
+    part_tiers = tiers.take(indices)
     present = np.unique(part_tiers)
     for position, tier in enumerate(present[::-1].tolist()):
         # The priorities are shared out among the tiers: a band of its own for each.
@@ -145,7 +144,7 @@ def normalize(
         width = max(above - lowest - 1, 0)
         here = part_tiers == tier
         band = _spread(part[here], scale, width, part_order[here])
-        scores[places[here]] = lowest + band
+        scores[indices[here]] = lowest + band
     return scores
 
 

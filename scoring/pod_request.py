@@ -33,7 +33,6 @@ def effective_request(
 
     Parameters
     ----------
-    spec : PodSpec
     wanted : callable
         Says of a resource name whether it is looked at; others are skipped.
     on_fault : callable
@@ -92,7 +91,7 @@ def _replace_by_pod_level(
     wanted: Callable[[str], bool],
     on_fault: RequestFault,
 ) -> None:
-    """Put what a pod asks as a whole in place of its containers' total."""
+    """Replace the containers' total by the request of the pod as a whole."""
     path = "spec.resources"
     limits = read_amounts(resources.limits or {}, f"{path}.limits", wanted, on_fault)
     for name, amount in limits.items():
@@ -107,7 +106,7 @@ def _replace_by_pod_level(
 
 
 def _is_pod_level(name: str) -> bool:
-    """Say whether ``spec.resources`` may set the resource."""
+    """Whether ``spec.resources`` may set the resource."""
     return name in POD_LEVEL_RESOURCES or name.startswith(POD_LEVEL_PREFIX)
 
 

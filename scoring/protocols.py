@@ -1,4 +1,4 @@
-"""Protocols of nodes and pods as scoring reads them, whoever decodes them."""
+"""Protocols of nodes and pods as scoring reads them; `cluster` decodes them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from scoring.resources import Request
 
 @dataclass(frozen=True, slots=True)
 class LimitMaxima:
-    """What the LimitRanges of a namespace allow at most.
+    """Maxima that the LimitRanges of a namespace allow.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Taint(Protocol):
 
 
 class NodeFacts(Protocol):
-    """What is known of one node beside its amounts."""
+    """One node, its amounts apart."""
 
     @property
     def name(self) -> str: ...
@@ -137,7 +137,7 @@ class SelectorTerm(Protocol):
 
 
 class Constraints(Protocol):
-    """Which nodes a pod may go to, by its own words."""
+    """Constraints of a pod on its node, from its own spec."""
 
     @property
     def node_name(self) -> str: ...
@@ -175,7 +175,7 @@ class PendingPod(Protocol):
 class RecentPod(Protocol):
     """A pod with a managed resource, as it was first seen.
 
-    ``sequence`` numbers the arrivals of one ledger from 1.
+    ``sequence`` numbers them in one ledger from 1.
     """
 
     @property
@@ -195,7 +195,7 @@ class RecentPod(Protocol):
 
 
 class BoundPod(Protocol):
-    """What one bound pod holds, and where."""
+    """A bound pod: its node, and what it holds there."""
 
     @property
     def namespace(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Resource names, and which of them are looked at."""
+"""Resource names, and the scope of those that are looked at."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ BYTE_RESOURCES: Final = ("memory", "ephemeral-storage")
 
 @dataclass(frozen=True, slots=True)
 class ResourceScope:
-    """Which resources the product looks at.
+    """Scope of the resources that are looked at.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class ResourceScope:
     managed_prefixes: tuple[str, ...]
 
     def is_gpu(self, resource: str) -> bool:
-        """Say whether `resource` makes a pod a GPU pod."""
+        """Whether `resource` makes a pod a GPU pod."""
         return any(
             resource.startswith(pattern[:-1])
             if pattern.endswith("*")
@@ -48,11 +48,11 @@ class ResourceScope:
         )
 
     def is_managed(self, resource: str) -> bool:
-        """Say whether pods are judged on `resource`."""
+        """Whether pods are judged on `resource`."""
         return resource.startswith(self.managed_prefixes) or self.is_gpu(resource)
 
     def is_tracked(self, resource: str) -> bool:
-        """Say whether `resource` has a row in a snapshot."""
+        """Whether `resource` has a row in a snapshot."""
         return (
             resource in STANDARD_RESOURCES
             or resource == PODS
@@ -78,7 +78,7 @@ class Remembered(BoundedDict[str, bool]):
 
 
 def is_whole_gpu(resource: str) -> bool:
-    """Say whether `resource` names whole GPUs, as opposed to slices or shares.
+    """Whether `resource` names whole GPUs, as opposed to slices or shares.
 
     >>> is_whole_gpu("nvidia.com/gpu"), is_whole_gpu("nvidia.com/mig-1g.10gb")
     (True, False)

@@ -29,7 +29,7 @@ IndexArray: TypeAlias = NDArray[np.intp]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
-# In place of a column that nobody gave: all False.
+# Stands for a column that is not given: all False.
 _NOT_GIVEN: Final[BoolArray] = np.zeros(0, dtype=np.bool_)
 
 _NOT_GIVEN.setflags(write=False)
@@ -49,7 +49,7 @@ class NodeIndex:
     column_of : mapping
         node name -> column
     order : int64 array, shape (N,)
-        Place of each name in alphabetical order, which settles what is equal.
+        Rank of each name in alphabetical order, which settles ties.
     """
 
     names: tuple[str, ...]
@@ -88,17 +88,16 @@ class LabelColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuColumns:
-    """What GPUs the nodes have, and how many pods use them.
+    """GPUs of the nodes, and the number of pods that use them.
 
     Attributes
     ----------
     codes : int64 array, shape (N,)
-        Place of each node's GPUs in `kinds`.
-    kinds : tuple of NodeGpus
+        Index of each node's GPUs in `kinds`.
     gpu_pods : int64 array, shape (N,)
         Bound pods that hold a managed resource.
     exclusive_gpu_pods : int64 array, shape (N,)
-        How many of those want no other such pod beside them.
+        Those of them that want no other such pod beside them.
     """
 
     codes: Int64Array
@@ -129,8 +128,8 @@ class Snapshot:
         Greater in each snapshot than in the one before.
     nodes : NodeIndex, length N
     resources : tuple of str, length R
-        Those that some node mentions or a DeviceClass carries: what pods alone name is
-        nowhere to be had.
+        Those that some node mentions or a DeviceClass carries; no node has what pods
+        alone name.
     allocatable : int64 array, shape (R, N)
         What the node offers to pods; 0 where it lacks the resource.
     requested : int64 array, shape (R, N)
@@ -153,8 +152,7 @@ class Snapshot:
         Nothing is known of any node's GPUs if it is not given.
     facts : tuple of NodeFacts, length N
     bound_pods : mapping
-        pod UID -> what a bound pod with a managed resource holds
-    pending : tuple of PendingPod
+        pod UID -> a bound pod with a managed resource
     recent_pods : tuple of RecentPod
         The most recent ones, oldest first.
     device_class_resources : frozenset of str
@@ -256,7 +254,7 @@ def find_columns(snapshot: Snapshot, names: Sequence[str]) -> IndexArray:
 def has_repeats(
     names: Sequence[str], columns: IndexArray | None, node_count: int
 ) -> bool:
-    """Say whether a name stands in `names` more than once.
+    """Whether a name stands in `names` more than once.
 
     `columns` are those of the names, None where some of them have none.
     PERF: by columns, a third of what a set of names takes; bench/extender/test_verbs.py

@@ -27,7 +27,7 @@ UNLINKED_SCORE: Final = 50.0
 
 @dataclass(frozen=True, slots=True)
 class ScoreOptions:
-    """What an operator may set of the terms.
+    """Options of the terms, set by the operator.
 
     Attributes
     ----------
@@ -88,8 +88,6 @@ def utilization(
     Parameters
     ----------
     candidates : Candidates, C nodes
-    pod_request : PodRequest
-    options : ScoreOptions
 
     Returns
     -------

@@ -231,7 +231,7 @@ class Metrics:
             self._count_mismatches.inc(result.count_mismatches)
 
     def woke(self, outcome: str) -> None:
-        """Count a unschedulable pod that was to be woken."""
+        """Count an unschedulable pod that was to be woken."""
         self._wake_ups[outcome].inc()
 
     def observe_admission(

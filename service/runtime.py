@@ -281,7 +281,7 @@ class Runtime:
             self._webhook.use_gpus(rules)
         self.live = Live(in_use, build_verb_options(in_use, gpus))
         if has_new_gpus:
-            demands = self.live.verb_options.builder.demands
+            demands = self.live.verb_options.builder.requirements_reader
             self._writer.submit(GpuModelsChanged(gpus.read, demands.reread))
 
     def _dump_paths(self) -> tuple[Path, ...]:

@@ -7,7 +7,7 @@ from bench.cluster.cache.objects import event_lines, node_texts, pod_texts
 from bench.cluster.cache.server import bookmark, pages
 from cluster.decode.objects import PodRecord
 from cluster.decode.records import RecordBuilder
-from cluster.watch.kinds import Kind, Listing, nodes_kind, pods_kind
+from cluster.watch.kinds import Listing, WatchedKind, nodes_kind, pods_kind
 from scoring.resources import ResourceScope
 from service.settings.settings import Settings
 
@@ -58,7 +58,7 @@ def test_events_decode_without_fault() -> None:
 
 
 def test_a_bookmark_decodes() -> None:
-    kinds: list[Kind[Any, Any]] = [nodes_kind(BUILDER), pods_kind(BUILDER)]
+    kinds: list[WatchedKind[Any, Any]] = [nodes_kind(BUILDER), pods_kind(BUILDER)]
 
     events = [
         kind.read_event(bookmark(name)[:-1])

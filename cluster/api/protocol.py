@@ -1,9 +1,7 @@
-"""What a reflector asks of an API server, and how that fails."""
+"""`Api`, the requests to an API server, and `ApiError`, in which they fail."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
-
-GONE: Final = 410
+from typing import Protocol
 
 
 class ApiError(RuntimeError):
@@ -54,27 +52,18 @@ class ApiStream(Protocol):
         ...
 
 
-class ApiReader(Protocol):
-    """Something that answers GET requests of the Kubernetes API."""
+class Api(Protocol):
+    """Raw requests to one API server; any thread may call it.
+
+    Each raises `ApiError` if it is refused or not answered.
+    """
 
     def get(self, path: str, query: Mapping[str, str]) -> ApiStream:
-        """Return the body of a 200 answer; raise `ApiError` for any other."""
+        """Return the body of a 200 answer, a list or watch."""
         ...
-
-
-class ApiWriter(Protocol):
-    """Something that changes objects of the Kubernetes API."""
-
-    def patch(self, path: str, body: bytes) -> None:
-        """Merge a JSON object into the one at `path`; raise `ApiError` if refused."""
-        ...
-
-
-class ApiEditor(Protocol):
-    """Something that reads and changes single, small objects of the Kubernetes API."""
 
     def read(self, path: str) -> bytes:
-        """Return the object at `path`; raise `ApiError` if there is none."""
+        """Return the object at `path`."""
         ...
 
     def create(self, path: str, body: bytes) -> None:
@@ -85,10 +74,10 @@ class ApiEditor(Protocol):
         """Replace the object at `path`, of the version that the body names."""
         ...
 
+    def patch(self, path: str, body: bytes) -> None:
+        """Merge a JSON object into the one at `path`."""
+        ...
+
     def merge(self, path: str, body: bytes) -> None:
         """Merge an object into the one at `path`, and lists by their items' names."""
         ...
-
-
-class Api(ApiReader, ApiWriter, ApiEditor, Protocol):
-    """All of one API server."""

@@ -12,7 +12,7 @@ from scoring.quantity import shorten
 # Path in the tree as it was received, and what was wanted and received there.
 Complaint: TypeAlias = tuple[str, str]
 
-_PLACE: Final = re.compile(r"\A(.*?) - at (`key` in )?`\$?(.*)`\Z", re.DOTALL)
+_MESSAGE: Final = re.compile(r"\A(.*?) - at (`key` in )?`\$?(.*)`\Z", re.DOTALL)
 
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
@@ -20,7 +20,7 @@ _MISSING: Final = re.compile(r"\AObject missing required field `(.*)`\Z", re.DOT
 
 
 class Pruner:
-    """Takes out of one tree what msgspec finds fault with, one fault after the other.
+    """Takes out of one tree what msgspec refuses, one fault after the other.
 
     Parameters
     ----------
@@ -30,14 +30,14 @@ class Pruner:
     Notes
     -----
     Paths are those of the tree as it was received: an object in a list gives way to an
-    empty one, so that its neighbours keep their places, and where items do go, the
-    places they had are remembered.
+    empty one, so that its neighbours keep their indices, and where items do go, the
+    indices they had are remembered.
     """
 
     def __init__(self, tree: Any) -> None:
         self._tree = tree
-        # id of a list -> the place that each present item had at first
-        self._places: dict[int, list[int]] = {}
+        # id of a list -> the index that each present item had at first
+        self._indices: dict[int, list[int]] = {}
         # id of a mapping -> its fields that were taken out, each told of already
         self._taken: dict[int, set[str]] = {}
         self._fillers: list[dict[str, Any]] = []
@@ -55,16 +55,16 @@ class Pruner:
         tuple
             What is to be told of it, and whether anything was taken out.
         """
-        match = _PLACE.match(said)
-        message, is_key, place = match.groups(default="") if match else (said, "", "")
+        match = _MESSAGE.match(said)
+        message, is_key, path = match.groups(default="") if match else (said, "", "")
         steps = [
             name or int(index)
-            for name, index in _STEP.findall(place.removesuffix("[...]"))
+            for name, index in _STEP.findall(path.removesuffix("[...]"))
         ]
         missing = _MISSING.match(message)
         if missing:
             return self._take_incomplete(steps, missing[1])
-        if is_key or place.endswith("[...]"):
+        if is_key or path.endswith("[...]"):
             return self._take_entries(steps)
         return self._take_value(steps, message)
 
@@ -123,8 +123,8 @@ class Pruner:
         value, path = self._tree, ""
         for step in steps:
             if isinstance(step, int):
-                places = self._places.get(id(value))
-                path += f"[{places[step] if places else step}]"
+                indices = self._indices.get(id(value))
+                path += f"[{indices[step] if indices else step}]"
             else:
                 path += f".{step}"
             value = value[step]
@@ -135,8 +135,8 @@ class Pruner:
         parent, _ = self._walk(steps[:-1])
         last = steps[-1]
         if isinstance(last, int):
-            places = self._places.setdefault(id(parent), list(range(len(parent))))
-            del places[last]
+            indices = self._indices.setdefault(id(parent), list(range(len(parent))))
+            del indices[last]
         else:
             self._taken.setdefault(id(parent), set()).add(last)
         del parent[last]

@@ -1,4 +1,4 @@
-"""`GpuRequirementsReader`: a pod's annotations to what it wants of the GPUs."""
+"""`GpuRequirementsReader`: GPU requirements from a pod's annotations."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,13 +23,12 @@ _MAX_KEPT_LENGTH: Final = 1024
 
 
 class KeptRequirements(NamedTuple):
-    """What is kept of a pod's annotations.
+    """GPU requirements of a pod that exists, and its rule key.
 
     Attributes
     ----------
-    gpu_requirements : GpuRequirements
     rule_key : str
-        The rule key, where the models that are known decide what it means; empty for
+        The rule key, where the known models decide what it means; empty for
         none, and beside a list of types.
     """
 
@@ -43,11 +42,10 @@ _UNREADABLE: Final = KeptRequirements(UNREADABLE, "")
 
 
 class GpuRequirementsReader:
-    """Reads demands; any thread may call it.
+    """Reads GPU requirements; any thread may call it.
 
     Parameters
     ----------
-    annotations : GpuAnnotations
     gpus : GpuLabelReader, optional
         Knows which rule keys name a model or family.
     """
@@ -84,7 +82,7 @@ class GpuRequirementsReader:
         if not any(value is not None for value in key):
             return _NOTHING
         table, known = self._known
-        if table is not self._gpus.table:  # whoever else has the GPUs changed it
+        if table is not self._gpus.table:  # changed through another user of the GPUs
             known = BoundedDict(_MAX_KNOWN)
             self._known = (self._gpus.table, known)
         kept = known.get(key)
@@ -100,11 +98,10 @@ class GpuRequirementsReader:
     def reread(
         self, gpu_requirements: GpuRequirements, rule_key: str
     ) -> GpuRequirements:
-        """Return a demand that was read when other models may have been known.
+        """Return requirements that were read when other models may have been known.
 
         Parameters
         ----------
-        gpu_requirements : GpuRequirements
         rule_key : str
             As `KeptRequirements` has it.
         """
@@ -136,7 +133,7 @@ class GpuRequirementsReader:
         """Return what to keep of a pod that exists, whatever its annotations say.
 
         One that cannot be read is `UNREADABLE` as a whole: to keep the rest would make
-        up a demand that nobody has. The verbs refuse such a pod, and say why.
+        up requirements that nobody has. The verbs refuse such a pod, and say why.
         """
         try:
             return self._read(annotations)

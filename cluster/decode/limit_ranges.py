@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from cluster.decode.objects import ObjectMeta
-from cluster.ledger.changes import Change, LimitRangesListed
 from scoring.faults import Fault
 from scoring.pod_request import read_amounts
 from scoring.protocols import LimitDefaults, LimitMaxima
@@ -45,7 +44,7 @@ class LimitRange(msgspec.Struct, frozen=True):
 
 
 class LimitRangeRecord(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a LimitRange.
+    """Record of a LimitRange.
 
     Attributes
     ----------
@@ -117,41 +116,6 @@ def _ratios(
             path = f"{where}.maxLimitRequestRatio[{name!r}]"
             faults.append(_fault(path, error))
     return tuple(ratios)
-
-
-class LimitRangeTable:
-    """The LimitRanges; owned by their reflector's thread, or a dump's reader."""
-
-    def __init__(self) -> None:
-        self._records: dict[str, LimitRangeRecord] = {}
-
-    def listed(
-        self, records: Iterable[LimitRangeRecord], partial: frozenset[str]
-    ) -> Change:
-        """Replace all; one that did not decode keeps what was known of it."""
-        kept = {key: self._records[key] for key in partial & self._records.keys()}
-        self._records = {record.key: record for record in records} | kept
-        return self._change()
-
-    def seen(self, record: LimitRangeRecord, is_partial: bool) -> Change:
-        """Add or change one."""
-        if not (is_partial and record.key in self._records):
-            self._records[record.key] = record
-        return self._change()
-
-    def gone(self, key: str) -> Change:
-        """Remove one."""
-        self._records.pop(key, None)
-        return self._change()
-
-    def _change(self) -> Change:
-        return limits_of(self._records.values())
-
-
-def limits_of(records: Iterable[LimitRangeRecord]) -> LimitRangesListed:
-    """Return what LimitRanges set, by namespace."""
-    records = tuple(records)
-    return LimitRangesListed(maxima_of(records), defaults_of(records))
 
 
 def defaults_of(

@@ -226,7 +226,7 @@ class DeviceClass(_Wire, frozen=True):
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
-    """What is kept of a node.
+    """Record of a node.
 
     Attributes
     ----------
@@ -257,7 +257,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
 
 
 class PodConstraints(msgspec.Struct, frozen=True):
-    """Which nodes a pod may go to, by its own words."""
+    """Constraints of a pod on its node, from its own spec."""
 
     node_name: str = ""
     node_selector: dict[str, str] = {}
@@ -269,7 +269,7 @@ NO_CONSTRAINTS: Final = PodConstraints()
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a pod: small, since there may be 100,000 of them.
+    """Record of a pod: small, since there may be 100,000 of them.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """Nodes and pods to records, with every fault and its path.
 
 A fault never hides the rest of an object: what is wrong is left out and named, what
-is right is decoded. Who calls decides what a fault means.
+is right is decoded. The caller decides what a fault means.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ from scoring.resources import PODS, Remembered, Request, ResourceScope
 
 @dataclass(frozen=True, slots=True)
 class FaultSignals:
-    """What on a node says that its GPUs are not ready.
+    """Signals on a node that its GPUs are not ready.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class FaultSignals:
     conditions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def found_on(self, labels: Mapping[str, str], statuses: Mapping[str, str]) -> bool:
-        """Say whether any signal is raised."""
+        """Whether any signal is raised."""
         return (
             any(
                 labels[key] not in usable
@@ -95,11 +95,7 @@ class RecordBuilder:
 
     Attributes
     ----------
-    scope : ResourceScope
-    annotations : GpuAnnotations
-    signals : FaultSignals
-    gpus : GpuLabelReader
-    demands : GpuRequirementsReader
+    requirements_reader : GpuRequirementsReader
         Reads those annotations.
     is_tracked, is_managed : callable
         Those of `scope`, remembered.
@@ -109,7 +105,9 @@ class RecordBuilder:
     annotations: GpuAnnotations
     signals: FaultSignals = field(default_factory=FaultSignals)
     gpus: GpuLabelReader = field(default_factory=GpuLabelReader)
-    demands: GpuRequirementsReader = field(init=False, repr=False, compare=False)
+    requirements_reader: GpuRequirementsReader = field(
+        init=False, repr=False, compare=False
+    )
     # what the request depends on, as text -> the request and whether it is managed
     _requests: BoundedDict[str, tuple[Request, bool]] = field(
         default_factory=lambda: BoundedDict(MAX_KNOWN_REQUESTS),
@@ -121,8 +119,8 @@ class RecordBuilder:
     is_managed: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        demands = GpuRequirementsReader(self.annotations, self.gpus)
-        object.__setattr__(self, "demands", demands)
+        reader = GpuRequirementsReader(self.annotations, self.gpus)
+        object.__setattr__(self, "requirements_reader", reader)
         for name in ("is_tracked", "is_managed"):
             remembered = Remembered(getattr(self.scope, name))
             object.__setattr__(self, name, remembered.__getitem__)
@@ -159,7 +157,9 @@ class RecordBuilder:
         faults: list[Fault] = []
         meta, spec = pod.metadata, pod.spec
         request, is_managed = self.held_by(pod, faults)
-        kept = self.demands.read_kept(meta.annotations if is_managed else None)
+        kept = self.requirements_reader.read_kept(
+            meta.annotations if is_managed else None
+        )
         return PodRecord(
             uid=pod.key,
             namespace=intern(meta.namespace),
@@ -211,7 +211,7 @@ class RecordBuilder:
     def gpu_requirements_of(self, pod: Pod, faults: list[Fault]) -> GpuRequirements:
         """Return what the pod wants of the GPUs; add to `faults`."""
         try:
-            return self.demands.read(pod.metadata.annotations)
+            return self.requirements_reader.read(pod.metadata.annotations)
         except GpuRequirementsError as error:
             faults.extend(
                 Fault(f"metadata.annotations[{fault.path!r}]", fault.message)
@@ -221,7 +221,7 @@ class RecordBuilder:
 
 
 def constraints_of(pod: Pod) -> PodConstraints:
-    """Return which nodes the pod may go to, by its own words."""
+    """Return the constraints of the pod on its node, from its own spec."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required if affinity else None

@@ -1,4 +1,4 @@
-"""Whether a pod failed on its node before it ran, and when.
+"""Time at which a pod failed on its node before it ran.
 
 Only what the node may be to blame for: not a missing image, a missing ConfigMap or a
 program that ends.
@@ -46,7 +46,6 @@ def failed_at(pod: Pod, is_managed: Callable[[str], bool]) -> float | None:
 
     Parameters
     ----------
-    pod : Pod
     is_managed : callable
         Says of which resources a shortage counts.
 
@@ -63,7 +62,7 @@ def failed_at(pod: Pod, is_managed: Callable[[str], bool]) -> float | None:
 
 
 def _is_refusal(status: PodStatus, is_managed: Callable[[str], bool]) -> bool:
-    """Say whether kubelet refused the pod for a reason of the node's."""
+    """Whether kubelet refused the pod for a reason of the node's."""
     reason = status.reason or ""
     return status.phase == "Failed" and (
         reason in REFUSALS
@@ -85,7 +84,7 @@ def _start_errors(status: PodStatus) -> Iterator[float]:
 
 
 def _is_start_error(detail: StateDetail | None) -> bool:
-    """Say whether a container could not be started, by no fault of its own."""
+    """Whether a container could not be started, by no fault of its own."""
     return (
         detail is not None
         and detail.reason in START_ERRORS

@@ -1,4 +1,4 @@
-"""What can happen to the cluster, as the ledger is told of it."""
+"""Changes of the cluster, as the ledger is told of them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from cluster.decode.limit_ranges import LimitRangeRecord, defaults_of, maxima_of
 from cluster.decode.objects import NodeRecord, PodRecord
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.gpu.requirements import GpuRequirements
@@ -81,12 +82,18 @@ class DeviceClassesListed:
 
 @dataclass(frozen=True, slots=True)
 class LimitRangesListed:
-    """What the LimitRanges of each namespace allow at most and give, all of them."""
+    """The bounds and defaults that LimitRanges set in each namespace, all of them."""
 
     maxima: Mapping[str, LimitMaxima]
     defaults: Mapping[str, LimitDefaults] = field(
         default_factory=lambda: MappingProxyType({})
     )
+
+    @classmethod
+    def of(cls, records: Iterable[LimitRangeRecord]) -> "LimitRangesListed":
+        """Return what these LimitRanges set together."""
+        records = tuple(records)
+        return cls(maxima_of(records), defaults_of(records))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ class GpuModelsChanged:
     def reread(
         self, nodes: Iterable[NodeRecord], pods: Iterable[PodRecord]
     ) -> list[NodeSeen | PodSeen]:
-        """Return all records that these rules may read otherwise, read anew."""
+        """Return all records that these rules may read otherwise, read again."""
         seen: list[NodeSeen | PodSeen] = []
         for node in nodes:
             gpus = self.read(node.labels, node.capacity)

@@ -16,17 +16,17 @@ from scoring.snapshot import BoolArray, GpuColumns, Int64Array, LabelColumn, Sna
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
-def writeable(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
+def copy_on_write(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """Return the array, or a copy of it if it belongs to a snapshot already."""
     return array if array.flags.writeable else array.copy()
 
 
-def put(array: NDArray[_Scalar], place: int, value: int) -> NDArray[_Scalar]:
-    """Return an array of shape (N,) with `value` at `place`."""
-    if array[place] == value:
+def put(array: NDArray[_Scalar], column: int, value: int) -> NDArray[_Scalar]:
+    """Return an array of shape (N,) with `value` in a column."""
+    if array[column] == value:
         return array
-    array = writeable(array)
-    array[place] = value
+    array = copy_on_write(array)
+    array[column] = value
     return array
 
 
@@ -36,7 +36,7 @@ def put_column(
     """Return a table of shape (R, N) with R `values` in a column."""
     if table[:, column].tolist() == values:
         return table
-    table = writeable(table)
+    table = copy_on_write(table)
     table[:, column] = values
     return table
 
@@ -207,7 +207,7 @@ class Columns:
     def mark(self, columns: Sequence[int], generation: int) -> None:
         """Note in which generation some columns were written."""
         if columns:
-            self.changed_at = writeable(self.changed_at)
+            self.changed_at = copy_on_write(self.changed_at)
             self.changed_at[columns] = generation
 
     def freeze(self) -> None:

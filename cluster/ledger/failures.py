@@ -31,7 +31,6 @@ class Failures:
 
     Parameters
     ----------
-    limits : FailureLimits
     clock : callable
         Seconds since the epoch, as the times of pods are.
 
@@ -64,7 +63,6 @@ class Failures:
 
         Parameters
         ----------
-        node_name, owner : str
         failed_at : float
             Seconds since the epoch. A time to come, infinity too, counts as now.
 

@@ -1,7 +1,6 @@
 """`Ledger`: the writer's mutable table, which applies changes and builds snapshots."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -24,32 +23,7 @@ from cluster.ledger.pods import BoundPods, Departures, RecentPods
 from scoring.protocols import LimitDefaults, LimitMaxima
 from scoring.snapshot import NodeIndex, Snapshot, build_node_index
 
-
-@dataclass(slots=True)
-class Extras:
-    """DeviceClasses and LimitRanges; only the ledger thread may call it."""
-
-    device_class_resources: frozenset[str] = frozenset()
-    limit_maxima: Mapping[str, LimitMaxima] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    limit_defaults: Mapping[str, LimitDefaults] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-
-    def take(self, change: DeviceClassesListed | LimitRangesListed) -> bool:
-        """Take a change; say whether it is one."""
-        if isinstance(change, DeviceClassesListed):
-            is_new = change.resources != self.device_class_resources
-            self.device_class_resources = change.resources
-            return is_new
-        new = change.maxima, change.defaults
-        is_new = new != (self.limit_maxima, self.limit_defaults)
-        self.limit_maxima, self.limit_defaults = new
-        return is_new
-
-
-MIN_LOST_PLACES: Final = 1024
+MIN_LOST_KEYS: Final = 1024
 
 
 class Ledger:
@@ -59,7 +33,6 @@ class Ledger:
     ----------
     label_keys : iterable of str
         Labels that get a column in each snapshot.
-    failures : Failures, optional
     """
 
     def __init__(
@@ -69,24 +42,26 @@ class Ledger:
         self._generation = 0
         self._nodes: dict[str, NodeRecord] = {}
         self._pods: dict[str, PodRecord] = {}
-        self._lost_places = 0  # removed since that dict was made
+        self._lost_keys = 0  # keys removed since that dict was made
         # namespace -> name of a pod -> its UID: a name is one pod's at a time
         self._uids: dict[str, dict[str, str]] = {}
         # node name -> resource -> requested; nodes not seen yet have theirs, too
         self._requested: dict[str, dict[str, int]] = {}
         self._pending: dict[str, PodRecord] = {}
-        # What a snapshot has of nodes and pending pods; None if it is to be made anew.
+        # What a snapshot has of nodes and pending pods; None if that is out of date.
         self._facts: tuple[NodeRecord, ...] | None = None
         self._waiting: tuple[PodRecord, ...] | None = None
         self._bound_pods = BoundPods()
         self._recent_pods = RecentPods()
         self._departures = Departures()
         self._failures = failures or Failures(NO_LIMITS)
-        self._extras = Extras()
+        self._device_class_resources: frozenset[str] = frozenset()
+        self._limit_maxima: Mapping[str, LimitMaxima] = MappingProxyType({})
+        self._limit_defaults: Mapping[str, LimitDefaults] = MappingProxyType({})
         self._has_nodes = False
         self._has_pods = False
         self._dirty: set[str] = set()
-        self._reread: set[str] = set()  # those that say something else of themselves
+        self._rewritten: set[str] = set()  # nodes whose own record changed
         self._is_layout_stale = True
         self._has_changes = True
         self._rows: dict[str, int] = {}  # resource -> row of the last snapshot
@@ -103,7 +78,7 @@ class Ledger:
         return self._has_changes
 
     def seconds_to_expiry(self) -> float | None:
-        """Return when `expire` will have something to do, None for never."""
+        """Seconds until `expire` has something to do, None for never."""
         return self._failures.seconds_to_expiry()
 
     def expire(self) -> None:
@@ -114,14 +89,6 @@ class Ledger:
     def counts(self) -> dict[str, int]:
         """Return how many objects are held, by kind."""
         return {"nodes": len(self._nodes), "pods": len(self._pods)}
-
-    def node(self, name: str) -> NodeRecord | None:
-        """Return the record kept of a node."""
-        return self._nodes.get(name)
-
-    def pod(self, uid: str) -> PodRecord | None:
-        """Return the record kept of a pod."""
-        return self._pods.get(uid)
 
     def apply(self, change: Change) -> None:
         """Apply one change."""
@@ -142,9 +109,18 @@ class Ledger:
                 for seen in change.reread(self._nodes.values(), self._pods.values()):
                     self.apply(seen)
             case _:
-                self._has_changes |= self._extras.take(change)
-                classes = self._extras.device_class_resources
-                self._is_layout_stale |= not classes <= self._rows.keys()
+                self._replace_beside(change)
+
+    def _replace_beside(self, change: DeviceClassesListed | LimitRangesListed) -> None:
+        """Replace what is kept beside nodes and pods."""
+        if isinstance(change, LimitRangesListed):
+            new = change.maxima, change.defaults
+            self._has_changes |= new != (self._limit_maxima, self._limit_defaults)
+            self._limit_maxima, self._limit_defaults = new
+            return
+        self._has_changes |= change.resources != self._device_class_resources
+        self._is_layout_stale |= not change.resources <= self._rows.keys()
+        self._device_class_resources = change.resources
 
     def _replace_nodes(
         self, records: tuple[NodeRecord, ...], partial: frozenset[str]
@@ -177,7 +153,7 @@ class Ledger:
             self._failures.forget(record.name)
         self._nodes[record.name] = record
         self._facts = None
-        self._reread.add(record.name)
+        self._rewritten.add(record.name)
         self._mark(record.name)
 
     def _remove_node(self, name: str) -> None:
@@ -228,15 +204,15 @@ class Ledger:
                 del self._uids[record.namespace]
         self._count(record, -1)
         self._departures.note(record)
-        # PERF: a dict grows before it uses the places of lost keys again; a copy has
+        # PERF: a dict grows before it reuses the slots of lost keys; a copy has
         # none. ``bench.cluster.cache`` shows it in the memory after a million events.
-        self._lost_places += 1
-        if self._lost_places > MIN_LOST_PLACES + len(self._pods) // 4:
+        self._lost_keys += 1
+        if self._lost_keys > MIN_LOST_KEYS + len(self._pods) // 4:
             self._pods = dict(self._pods)
-            self._lost_places = 0
+            self._lost_keys = 0
 
     def _mark(self, node_name: str) -> None:
-        """Have a node's column written anew."""
+        """Have a node's column written again."""
         self._dirty.add(node_name)
         self._has_changes = True
 
@@ -266,19 +242,19 @@ class Ledger:
         self._generation += 1
         last = self._last
         if last is None or self._is_layout_stale:
-            snapshot = self._build_anew()
+            snapshot = self._build_layout()
         else:
             changed = self._dirty & self._nodes.keys()
             columns = Columns.upon(last)
             snapshot = self._finish(columns, last.nodes, last.resources, changed)
         self._dirty.clear()
-        self._reread.clear()
+        self._rewritten.clear()
         self._is_layout_stale = False
         self._has_changes = False
         self._last = snapshot
         return snapshot
 
-    def _build_anew(self) -> Snapshot:
+    def _build_layout(self) -> Snapshot:
         """Lay out all arrays for the present nodes and resources."""
         last = self._last
         names = tuple(self._nodes)
@@ -287,14 +263,14 @@ class Ledger:
             if last is not None and last.nodes.names == names
             else build_node_index(names)
         )
-        # What pods alone name is nowhere to be had, and they may name thousands.
+        # No node has what pods alone name, and they may name thousands.
         resources = sorted(
-            self._extras.device_class_resources.union(
+            self._device_class_resources.union(
                 *(node.mentioned() for node in self._nodes.values())
             )
         )
         columns = Columns.fresh(len(resources), len(names), self._label_keys)
-        self._reread.update(names)
+        self._rewritten.update(names)
         if last is not None:
             columns.carry_over(last, names)
         return self._finish(columns, index, tuple(resources), names)
@@ -308,22 +284,8 @@ class Ledger:
     ) -> Snapshot:
         """Write the `changed` nodes and freeze all."""
         self._rows = {name: row for row, name in enumerate(resources)}
-        for name in changed:
-            column, node = index.column_of[name], self._nodes[name]
-            # PERF: most nodes change in what pods take of them alone;
-            # ``bench.cluster.cache``
-            if name in self._reread:
-                columns.write(column, node, self._rows)
-            held, gpu_pods = (
-                self._requested.get(name, {}),
-                self._bound_pods.gpu_pods_of(name),
-            )
-            is_failing = name in self._failures.nodes
-            columns.write_use(column, held, self._rows, gpu_pods, is_failing=is_failing)
-        dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
-        columns.mark(dirty, self._generation)
-        columns.freeze()
-        # PERF: tuples are made anew when they change; `bench.cluster.cache`
+        self._write(columns, index, changed)
+        # PERF: tuples are built again when they change alone; `bench.cluster.cache`
         if self._facts is None:
             self._facts = tuple(self._nodes.values())
         if self._waiting is None:
@@ -345,8 +307,26 @@ class Ledger:
             bound_pods=self._bound_pods.publish(),
             pending=self._waiting,
             recent_pods=self._recent_pods.publish(),
-            device_class_resources=self._extras.device_class_resources,
+            device_class_resources=self._device_class_resources,
             departed=self._departures.publish(),
-            limit_maxima=self._extras.limit_maxima,
-            limit_defaults=self._extras.limit_defaults,
+            limit_maxima=self._limit_maxima,
+            limit_defaults=self._limit_defaults,
         )
+
+    def _write(
+        self, columns: Columns, index: NodeIndex, changed: Iterable[str]
+    ) -> None:
+        """Write the columns of the `changed` nodes, and freeze all arrays."""
+        for name in changed:
+            column, node = index.column_of[name], self._nodes[name]
+            # PERF: most nodes change in what pods take of them alone;
+            # ``bench.cluster.cache``
+            if name in self._rewritten:
+                columns.write(column, node, self._rows)
+            held = self._requested.get(name, {})
+            gpu_pods = self._bound_pods.gpu_pods_of(name)
+            is_failing = name in self._failures.nodes
+            columns.write_use(column, held, self._rows, gpu_pods, is_failing=is_failing)
+        dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
+        columns.mark(dirty, self._generation)
+        columns.freeze()

@@ -9,14 +9,14 @@ import msgspec
 from cluster.decode.objects import PodConstraints, PodRecord
 from scoring.resources import Request
 
-# Above this many changed shares the base of the overlay is made anew.
+# Above this many changed pods the base of the overlay is built again.
 MAX_OVERLAY: Final = 2048
 
 
 class BoundPodMap(Mapping[str, PodRecord]):
     """An immutable mapping: a large base under a small overlay.
 
-    Publishing copies the overlay alone. In the overlay, None stands for a share that
+    Publishing copies the overlay alone. In the overlay, None stands for a pod that
     is gone.
     """
 
@@ -52,7 +52,7 @@ class BoundPods:
     def __init__(self) -> None:
         self._base: dict[str, PodRecord] = {}
         self._overlay: dict[str, PodRecord | None] = {}
-        # node name -> how many pods have a share there, and how many are exclusive
+        # node name -> how many of the pods are there, and how many are exclusive
         self._gpu_pods: dict[str, tuple[int, int]] = {}
 
     def count(self, record: PodRecord, sign: int) -> None:
@@ -69,11 +69,11 @@ class BoundPods:
         self._overlay[record.uid] = record if sign > 0 else None
 
     def gpu_pods_of(self, node_name: str) -> tuple[int, int]:
-        """Return how many pods have a share on a node, and how many are exclusive."""
+        """Return how many of the pods are on a node, and how many are exclusive."""
         return self._gpu_pods.get(node_name, (0, 0))
 
     def publish(self) -> BoundPodMap:
-        """Return all shares as they are now."""
+        """Return all of them as they are now."""
         if len(self._overlay) > MAX_OVERLAY:
             self._base = dict(BoundPodMap(self._base, self._overlay))
             self._overlay = {}
@@ -83,7 +83,7 @@ class BoundPods:
 # More than come in the seconds that an admission can be in flight.
 MAX_RECENT_PODS: Final = 4096
 
-# More than go in the seconds that a placement can be under way.
+# More than go in the seconds for which a pod is assumed.
 MAX_DEPARTED: Final = 1024
 
 
@@ -103,7 +103,7 @@ class RecentPodRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecentPods:
-    """The latest arrivals, numbered; owned by the ledger."""
+    """The pods seen first most recently, numbered; owned by the ledger."""
 
     def __init__(self) -> None:
         self._latest: deque[RecentPodRecord] = deque(maxlen=MAX_RECENT_PODS)
@@ -125,7 +125,7 @@ class RecentPods:
         )
 
     def publish(self) -> tuple[RecentPodRecord, ...]:
-        """Return the arrivals as they are now, oldest first."""
+        """Return them as they are now, oldest first."""
         return tuple(self._latest)
 
 

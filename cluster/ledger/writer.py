@@ -18,7 +18,7 @@ class NotSyncedError(RuntimeError):
 
 
 class SnapshotSource(Protocol):
-    """Where a request takes its one snapshot from."""
+    """Source of the one snapshot that a request takes."""
 
     def current(self) -> Snapshot:
         """Return the newest snapshot, or raise `NotSyncedError`."""
@@ -84,8 +84,6 @@ class LedgerWriter:
 
     Parameters
     ----------
-    ledger : Ledger
-    cell : SnapshotCell
     on_error : callable
         Told that a change could not be applied; the writer goes on.
     before_first : callable

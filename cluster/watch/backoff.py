@@ -1,4 +1,4 @@
-"""How long a reflector waits after a failure."""
+"""`Backoff`: delays after failures, and `Pace`, the time of a reflector."""
 
 import random
 import threading
@@ -37,7 +37,6 @@ class Pace:
         Seconds on a clock that never goes back.
     wait : callable
         Waits for an event, so many seconds at most; says whether it came.
-    rng : random.Random
     """
 
     page_size: int = 500
@@ -63,8 +62,8 @@ class Backoff:
     def delay(self, reason: str, retry_after_seconds: float = 0.0) -> float:
         """Note a failure and return how long to wait, in seconds.
 
-        Half of the delay is random, lest all clients of a restarted server come
-        back together. A Retry-After is a lower bound.
+        Half of the delay is random, so that not all clients of a restarted server
+        come back together. A Retry-After is a lower bound.
         """
         now = self._pace.monotonic()
         if now - self._quiet_from > RESET_AFTER_SECONDS:
@@ -79,5 +78,5 @@ class Backoff:
         return delay
 
     def is_first(self, reason: str) -> bool:
-        """Say whether the last failure with that reason was the first of its streak."""
+        """Whether the last failure with that reason was the first of its streak."""
         return self._streaks[reason] == 1

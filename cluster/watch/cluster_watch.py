@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cluster.api.protocol import ApiReader
+from cluster.api.protocol import Api
 from cluster.decode.records import RecordBuilder
 from cluster.watch.backoff import Pace
 from cluster.watch.kinds import (
@@ -14,8 +14,9 @@ from cluster.watch.kinds import (
     nodes_kind,
     pods_kind,
 )
-from cluster.watch.reflector import Outlet, Reflector, SourceHealth, WatchObserver
+from cluster.watch.reflector import Reflector, WatchObserver
 
+# Those without which the cluster is not known.
 REQUIRED_KINDS: Final = (NODES, PODS)
 
 
@@ -24,27 +25,21 @@ class ClusterWatch:
 
     Parameters
     ----------
-    api : ApiReader
     submit : callable
         `LedgerWriter.submit`.
-    builder : RecordBuilder
-    observer : WatchObserver
-    pace : Pace, optional
     """
 
     def __init__(
         self,
-        api: ApiReader,
+        api: Api,
         submit: Callable[..., None],
         builder: RecordBuilder,
         observer: WatchObserver,
         pace: Pace | None = None,
     ) -> None:
         pace = pace or Pace()
-        self._health = SourceHealth(REQUIRED_KINDS, pace.monotonic)
-        outlet = Outlet(submit, self._health, observer)
         self._reflectors = {
-            kind.name: Reflector(kind, api, outlet, pace)
+            kind.name: Reflector(kind, api, submit, observer, pace)
             for kind in (
                 nodes_kind(builder),
                 pods_kind(builder),
@@ -66,7 +61,7 @@ class ClusterWatch:
             reflector.join()
 
     def restart_pods(self, reason: str) -> bool:
-        """List all pods anew, because our counts do not add up.
+        """List all pods again, because our counts do not add up.
 
         Returns
         -------
@@ -77,9 +72,4 @@ class ClusterWatch:
 
     def ages(self) -> Mapping[str, float]:
         """Return seconds since the last contact, for nodes and pods."""
-        return self._health.ages()
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether nodes and pods were listed; a snapshot says that they are counted."""
-        return self._health.is_listed
+        return {kind: self._reflectors[kind].contact_age for kind in REQUIRED_KINDS}

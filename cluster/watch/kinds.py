@@ -1,6 +1,6 @@
 """Bytes of lists and watch lines to changes of the ledger, for each watched kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -10,7 +10,6 @@ from cluster.decode.faults import convert_with_faults, decode_object
 from cluster.decode.limit_ranges import (
     LimitRange,
     LimitRangeRecord,
-    LimitRangeTable,
     limit_range_key,
     limit_range_record,
 )
@@ -25,6 +24,8 @@ from cluster.decode.objects import (
 from cluster.decode.records import RecordBuilder
 from cluster.ledger.changes import (
     Change,
+    DeviceClassesListed,
+    LimitRangesListed,
     NodeGone,
     NodeSeen,
     NodesListed,
@@ -34,7 +35,6 @@ from cluster.ledger.changes import (
 )
 from cluster.watch.wire import (
     NO_JSON,
-    DeviceClassTable,
     Event,
     ListMeta,
     Page,
@@ -51,9 +51,14 @@ PODS: Final = "pods"
 
 DEVICE_CLASSES: Final = "deviceclasses"
 
+LIMIT_RANGES: Final = "limitranges"
+
 _Object = TypeVar("_Object", Node, Pod, DeviceClass, LimitRange)
 
 _Record = TypeVar("_Record", NodeRecord, PodRecord, DeviceClass, LimitRangeRecord)
+
+
+_Kept = TypeVar("_Kept")
 
 
 @dataclass(slots=True)
@@ -79,7 +84,7 @@ class Listing(Generic[_Record]):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """What one line of a watch means.
+    """One line of a watch.
 
     Attributes
     ----------
@@ -100,8 +105,8 @@ class WatchEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[_Object, _Record]):
-    """One kind of object: where it is, how it decodes, what it changes.
+class WatchedKind(Generic[_Object, _Record]):
+    """A kind of object: its path, its decoding, the changes that it makes.
 
     Attributes
     ----------
@@ -170,44 +175,44 @@ class Kind(Generic[_Object, _Record]):
             listing.faults.append(_text(faults + more))
 
     def read_event(self, line: bytes) -> WatchEvent:
-        """Return what one line means; raise `ApiError` for an ERROR, or no event."""
+        """Read one line; raise `ApiError` for an ERROR, or no event."""
         faults: list[Fault] = []
         item: _Object | None
         try:
             event = self.event_decoder.decode(line)
-            kind, item = event.type, event.object
+            event_type, item = event.type, event.object
         except msgspec.ValidationError:
-            kind, raw = raw_event(line)
+            event_type, raw = raw_event(line)
             item, faults = self._read_object(raw)
-            if item is None and kind in ("ADDED", "MODIFIED", "DELETED"):
-                return self._read_hopeless_event(kind, raw, _text(faults))
+            if item is None and event_type in ("ADDED", "MODIFIED", "DELETED"):
+                return self._read_hopeless_event(event_type, raw, _text(faults))
         except NO_JSON as error:
             raise undecodable("watch line", error) from error
-        if kind == "ERROR":
+        if event_type == "ERROR":
             raise error_event(line)
         version = "" if item is None else item.metadata.resource_version
-        if kind == "BOOKMARK":
-            return WatchEvent(kind, None, version)
+        if event_type == "BOOKMARK":
+            return WatchEvent(event_type, None, version)
         key = "" if item is None else self.key_of(item)
         if item is None or not key:
-            return WatchEvent(kind, None, version, _text(faults))
-        if kind == "DELETED":
+            return WatchEvent(event_type, None, version, _text(faults))
+        if event_type == "DELETED":
             fault = _text(faults) if faults else ""
-            return WatchEvent(kind, self.gone(key), version, fault)
+            return WatchEvent(event_type, self.gone(key), version, fault)
         record, more = self.record_of(item)
         if faults or more:
             change = self.seen(record, True)  # noqa: FBT003 - a field, seldom set
-            return WatchEvent(kind, change, version, _text(faults + more))
-        return WatchEvent(kind, self.seen(record, False), version)  # noqa: FBT003
+            return WatchEvent(event_type, change, version, _text(faults + more))
+        return WatchEvent(event_type, self.seen(record, False), version)  # noqa: FBT003
 
     def _read_hopeless_event(
-        self, kind: str, raw: msgspec.Raw, fault: str
+        self, event_type: str, raw: msgspec.Raw, fault: str
     ) -> WatchEvent:
         """Return what is left of an event: a record kept before stays, or goes."""
         item = self._bare(raw)
         key = self.key_of(item)
-        change = self.gone(key) if key and kind == "DELETED" else None
-        return WatchEvent(kind, change, item.metadata.resource_version, fault)
+        change = self.gone(key) if key and event_type == "DELETED" else None
+        return WatchEvent(event_type, change, item.metadata.resource_version, fault)
 
     def _bare(self, raw: msgspec.Raw) -> _Object:
         """Return an object with nothing but the metadata that tells it from others."""
@@ -229,9 +234,56 @@ class Kind(Generic[_Object, _Record]):
             return convert_with_faults(_tree_of(raw), self.object_type)
 
 
-def nodes_kind(builder: RecordBuilder) -> Kind[Node, NodeRecord]:
-    """Return how nodes are read."""
-    return Kind(
+class _Table(Generic[_Kept]):
+    """All records of a kind of which the ledger is told the sum, not each.
+
+    Owned by the thread of the kind's reflector.
+
+    Parameters
+    ----------
+    key_of : callable
+        As that of the kind, of a record.
+    change_of : callable
+        Makes a change of all records.
+    """
+
+    def __init__(
+        self,
+        key_of: Callable[[_Kept], str],
+        change_of: Callable[[Collection[_Kept]], Change],
+    ) -> None:
+        self._key_of = key_of
+        self._change_of = change_of
+        self._records: dict[str, _Kept] = {}
+
+    def listed(self, records: tuple[_Kept, ...], partial: frozenset[str]) -> Change:
+        """Replace all; one that did not decode keeps what was known of it."""
+        kept = {key: self._records[key] for key in partial & self._records.keys()}
+        self._records = {self._key_of(record): record for record in records} | kept
+        return self._change_of(self._records.values())
+
+    def seen(self, record: _Kept, is_partial: bool) -> Change:
+        """Add or change one."""
+        key = self._key_of(record)
+        if not (is_partial and key in self._records):
+            self._records[key] = record
+        return self._change_of(self._records.values())
+
+    def gone(self, key: str) -> Change:
+        """Remove one."""
+        self._records.pop(key, None)
+        return self._change_of(self._records.values())
+
+
+def _device_classes_listed(records: Collection[DeviceClass]) -> Change:
+    """Return the change to the resources that these DeviceClasses carry."""
+    resources = (record.spec.extended_resource_name for record in records)
+    return DeviceClassesListed(frozenset(filter(None, resources)))
+
+
+def nodes_kind(builder: RecordBuilder) -> WatchedKind[Node, NodeRecord]:
+    """Return the kind of nodes."""
+    return WatchedKind(
         name=NODES,
         path="/api/v1/nodes",
         is_optional=False,
@@ -246,9 +298,9 @@ def nodes_kind(builder: RecordBuilder) -> Kind[Node, NodeRecord]:
     )
 
 
-def pods_kind(builder: RecordBuilder) -> Kind[Pod, PodRecord]:
-    """Return how pods are read: all of them, whatever their phase."""
-    return Kind(
+def pods_kind(builder: RecordBuilder) -> WatchedKind[Pod, PodRecord]:
+    """Return the kind of pods: all of them, whatever their phase."""
+    return WatchedKind(
         name=PODS,
         path="/api/v1/pods",
         is_optional=False,
@@ -263,14 +315,16 @@ def pods_kind(builder: RecordBuilder) -> Kind[Pod, PodRecord]:
     )
 
 
-def device_classes_kind() -> Kind[DeviceClass, DeviceClass]:
-    """Return how DeviceClasses are read.
+def device_classes_kind() -> WatchedKind[DeviceClass, DeviceClass]:
+    """Return the kind of DeviceClasses.
 
     Only ``v1`` (Kubernetes 1.34 and newer) is asked for: no earlier release has
     ``extendedResourceName``, which is all that we read of them.
     """
-    table = DeviceClassTable()
-    return Kind(
+    table = _Table[DeviceClass](
+        lambda record: record.metadata.name, _device_classes_listed
+    )
+    return WatchedKind(
         name=DEVICE_CLASSES,
         path="/apis/resource.k8s.io/v1/deviceclasses",
         is_optional=True,
@@ -279,6 +333,24 @@ def device_classes_kind() -> Kind[DeviceClass, DeviceClass]:
         event_decoder=msgspec.json.Decoder(Event[DeviceClass]),
         key_of=lambda device_class: device_class.metadata.name,
         record_of=lambda device_class: (device_class, []),
+        listed=table.listed,
+        seen=table.seen,
+        gone=table.gone,
+    )
+
+
+def limit_ranges_kind() -> WatchedKind[LimitRange, LimitRangeRecord]:
+    """Return the kind of LimitRanges; without the right to, nothing is warned of."""
+    table = _Table[LimitRangeRecord](lambda record: record.key, LimitRangesListed.of)
+    return WatchedKind(
+        name=LIMIT_RANGES,
+        path="/api/v1/limitranges",
+        is_optional=True,
+        object_type=LimitRange,
+        page_decoder=msgspec.json.Decoder(Page[LimitRange]),
+        event_decoder=msgspec.json.Decoder(Event[LimitRange]),
+        key_of=limit_range_key,
+        record_of=limit_range_record,
         listed=table.listed,
         seen=table.seen,
         gone=table.gone,
@@ -302,24 +374,3 @@ def _note_page(listing: Listing[Any], metadata: ListMeta) -> None:
 def _text(faults: list[Fault]) -> str:
     """Return what is wrong with an object, in one line."""
     return str(faults[0]) if faults else "metadata: wanted a name and a UID, got none"
-
-
-LIMIT_RANGES: Final = "limitranges"
-
-
-def limit_ranges_kind() -> Kind[LimitRange, LimitRangeRecord]:
-    """Return how LimitRanges are read; without the right to, nothing is warned of."""
-    table = LimitRangeTable()
-    return Kind(
-        name=LIMIT_RANGES,
-        path="/api/v1/limitranges",
-        is_optional=True,
-        object_type=LimitRange,
-        page_decoder=msgspec.json.Decoder(Page[LimitRange]),
-        event_decoder=msgspec.json.Decoder(Event[LimitRange]),
-        key_of=limit_range_key,
-        record_of=limit_range_record,
-        listed=table.listed,
-        seen=table.seen,
-        gone=table.gone,
-    )

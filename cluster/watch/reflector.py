@@ -3,62 +3,48 @@
 import contextlib
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from cluster.api.protocol import ApiError, ApiReader, ApiStream
+from cluster.api.protocol import Api, ApiError, ApiStream
 from cluster.ledger.changes import Change
 from cluster.watch.backoff import Backoff, Pace
-from cluster.watch.kinds import Kind, Listing
+from cluster.watch.kinds import Listing, WatchedKind
 
+logger = logging.getLogger(__name__)
 
-class SourceHealth:
-    """Age of the last contact with the API server, by kind.
+# The server ends a watch then. Spread out, so that not all end together.
+WATCH_SECONDS: Final = (300, 600)
 
-    Each kind has one writer, its reflector's thread; any thread may read.
+# A stream that ends sooner and brought nothing is a failure, though a polite one.
+SHORT_WATCH_SECONDS: Final = 1.0
 
-    Parameters
-    ----------
-    kinds : iterable of str
-        The kinds without which the cluster is not known; others are not looked at.
-    monotonic : callable
-    """
+# Between a stream that ended well and the next, so that no server makes us spin.
+PAUSE_SECONDS: Final = 0.05
 
-    def __init__(
-        self, kinds: Iterable[str], monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._monotonic = monotonic
-        # kind -> time of the last contact; the start where there was none
-        self._contacts = dict.fromkeys(kinds, monotonic())
-        # kind -> whether a complete list was handed to the ledger
-        self._listed = dict.fromkeys(self._contacts, False)
+# A list on demand is expensive, and cannot help more often than this.
+RESTART_INTERVAL_SECONDS: Final = 30.0
 
-    def contact(self, kind: str) -> None:
-        """Note that the server sent something that keeps this kind up to date."""
-        if kind in self._contacts:
-            self._contacts[kind] = self._monotonic()
+# How often to look whether an optional kind has appeared.
+ABSENT_SECONDS: Final = 300.0
 
-    def listed(self, kind: str) -> None:
-        """Note that a complete list was handed to the ledger."""
-        if kind in self._listed:
-            self._listed[kind] = True
+# An API server that has just started forbids all, for a moment, and lacks groups. So
+# many refusals take some five seconds.
+DOUBTED_REFUSALS: Final = 5
 
-    @property
-    def is_listed(self) -> bool:
-        """Whether each kind was listed; that all is counted, only a snapshot says."""
-        return all(self._listed.values())
+STOP_SECONDS: Final = 5.0
 
-    def ages(self) -> dict[str, float]:
-        """Return seconds since the last contact, by kind."""
-        now = self._monotonic()
-        return {kind: now - seen for kind, seen in self._contacts.items()}
+# Answers after which the version that we hold is of no use.
+_RELIST_REASONS: Final = frozenset({"expired", "error_event", "undecodable"})
+
+_KEEP_VERSION: Final = frozenset(
+    {HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+)
 
 
 class WatchObserver(Protocol):
-    """Who counts what happens to the watches; called by reflectors' threads."""
+    """Counts what happens to the watches; called by reflectors' threads."""
 
     def listed(self, kind: str, count: int) -> None:
         """Note that a complete list of so many objects was handed on."""
@@ -77,77 +63,32 @@ class WatchObserver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Outlet:
-    """Where a reflector's findings go.
-
-    Attributes
-    ----------
-    submit : callable
-        Hands changes to the ledger's thread.
-    health : SourceHealth
-    observer : WatchObserver
-    """
-
-    submit: Callable[..., None]
-    health: SourceHealth
-    observer: WatchObserver
-
-
-logger = logging.getLogger(__name__)
-
-# The server ends a watch then. Spread out, lest all watches end together.
-WATCH_SECONDS: Final = (300, 600)
-
-# A stream that ends sooner and brought nothing is a failure, though a polite one.
-SHORT_WATCH_SECONDS: Final = 1.0
-
-# Between a stream that ended well and the next, so that no server makes us spin.
-PAUSE_SECONDS: Final = 0.05
-
-# A list on demand is dear, and cannot help more often than this.
-RESTART_INTERVAL_SECONDS: Final = 30.0
-
-# How often to look whether an optional kind has come to be.
-ABSENT_SECONDS: Final = 300.0
-
-# An API server that has just started forbids all, for a moment, and lacks groups. So
-# many refusals take some five seconds.
-DOUBTED_REFUSALS: Final = 5
-
-STOP_SECONDS: Final = 5.0
-
-# Answers after which the version that we hold is of no use.
-_RELIST_REASONS: Final = frozenset({"expired", "error_event", "undecodable"})
-
-_KEEP_VERSION: Final = frozenset(
-    {HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
-)
-
-
 class Reflector:
     """Keeps the ledger in step with one kind of object.
 
-    Its own thread lists and watches; `start`, `stop` and `restart` may be called from
-    any other.
+    Its own thread lists and watches; all but `run` is for any other thread.
 
     Parameters
     ----------
-    kind : Kind
-    api : ApiReader
-    outlet : Outlet
-    pace : Pace
+    submit : callable
+        Hands changes to the ledger's thread.
     """
 
     def __init__(
-        self, kind: Kind[Any, Any], api: ApiReader, outlet: Outlet, pace: Pace
+        self,
+        kind: WatchedKind[Any, Any],
+        api: Api,
+        submit: Callable[..., None],
+        observer: WatchObserver,
+        pace: Pace,
     ) -> None:
         self._kind = kind
         self._api = api
-        self._submit = outlet.submit
-        self._health = outlet.health
-        self._observer = outlet.observer
+        self._submit = submit
+        self._observer = observer
         self._pace = pace
+        # When the server last sent something that keeps the kind up to date.
+        self._contacted_at = pace.monotonic()
         self._backoff = Backoff(pace)
         # Where the watch goes on; None before a list is complete.
         self._version: str | None = None
@@ -163,6 +104,11 @@ class Reflector:
         self._thread = threading.Thread(
             target=self.run, name=f"watch-{kind.name}", daemon=True
         )
+
+    @property
+    def contact_age(self) -> float:
+        """Seconds since the last contact, or since the start where there was none."""
+        return self._pace.monotonic() - self._contacted_at
 
     def start(self) -> None:
         """Start the reflector's thread."""
@@ -180,7 +126,7 @@ class Reflector:
         self._thread.join(STOP_SECONDS)
 
     def restart(self, reason: str) -> bool:
-        """End the watch and list anew, because something does not add up.
+        """End the watch and list again, because something does not add up.
 
         Returns
         -------
@@ -231,7 +177,7 @@ class Reflector:
         while True:
             with self._opened(query) as stream:
                 data = stream.read()
-            self._health.contact(self._kind.name)
+            self._contacted_at = self._pace.monotonic()
             listing.faults.clear()
             self._kind.read_page(data, listing)
             self._note_faults(listing.faults)
@@ -251,7 +197,6 @@ class Reflector:
         with self._lock:
             self._version = listing.resource_version
             self._listed_at = self._pace.monotonic()
-        self._health.listed(name)
         self._observer.listed(name, len(listing.records))
         logger.info("objects listed", extra=self._fields(count=len(listing.records)))
 
@@ -269,7 +214,7 @@ class Reflector:
         with self._opened(query) as stream:
             self._recovered()
             for chunk in stream.chunks():
-                self._health.contact(self._kind.name)
+                self._contacted_at = self._pace.monotonic()
                 *lines, rest = (rest + chunk).split(b"\n")
                 if lines:
                     self._take(lines)
@@ -320,7 +265,7 @@ class Reflector:
                 self._stream = stream
             if self._is_interrupted:
                 stream.interrupt()
-            self._health.contact(self._kind.name)
+            self._contacted_at = self._pace.monotonic()
             yield stream
         finally:
             with self._lock:
@@ -367,7 +312,7 @@ class Reflector:
 
     @property
     def _is_interrupted(self) -> bool:
-        """Whether another thread has asked to stop or to list anew."""
+        """Whether another thread has asked to stop or to list again."""
         return self._stopping.is_set() or bool(self._restart_reason)
 
     def _recovered(self) -> None:

@@ -1,12 +1,11 @@
-"""Lists and watch lines as the API server sends them, and DeviceClasses by name."""
+"""Lists and watch lines as the API server sends them."""
 
+from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from cluster.api.protocol import GONE, ApiError
-from cluster.decode.objects import DeviceClass
-from cluster.ledger.changes import Change, DeviceClassesListed
+from cluster.api.protocol import ApiError
 from scoring.quantity import shorten
 
 _Object = TypeVar("_Object")
@@ -73,7 +72,7 @@ def error_event(line: bytes) -> ApiError:
         status = msgspec.json.decode(raw, type=Status)
     except msgspec.ValidationError:
         status = Status()
-    reason = "expired" if status.code == GONE else "error_event"
+    reason = "expired" if status.code == HTTPStatus.GONE else "error_event"
     message = shorten(status.message, 300)
     return ApiError(message, reason=reason, status=status.code)
 
@@ -81,44 +80,3 @@ def error_event(line: bytes) -> ApiError:
 def undecodable(what: str, error: Exception) -> ApiError:
     """Return the error of a server that does not speak the protocol."""
     return ApiError(f"{what}: {shorten(str(error), 300)}", reason="undecodable")
-
-
-class DeviceClassTable:
-    """The DeviceClasses; owned by their reflector's thread.
-
-    The ledger wants to know the resources of all of them, not each.
-    """
-
-    def __init__(self) -> None:
-        # DeviceClass name -> the extended resource that it carries, or empty
-        self._resources: dict[str, str] = {}
-
-    def listed(
-        self, records: tuple[DeviceClass, ...], partial: frozenset[str]
-    ) -> Change:
-        """Replace all; one that did not decode keeps what was known of it."""
-        kept = {
-            name: resource
-            for name, resource in self._resources.items()
-            if name in partial
-        }
-        self._resources = {
-            record.metadata.name: record.spec.extended_resource_name or ""
-            for record in records
-        } | kept
-        return self._change()
-
-    def seen(self, record: DeviceClass, is_partial: bool) -> Change:
-        """Add or change one."""
-        name = record.metadata.name
-        if not (is_partial and name in self._resources):
-            self._resources[name] = record.spec.extended_resource_name or ""
-        return self._change()
-
-    def gone(self, name: str) -> Change:
-        """Remove one."""
-        self._resources.pop(name, None)
-        return self._change()
-
-    def _change(self) -> Change:
-        return DeviceClassesListed(frozenset(filter(None, self._resources.values())))

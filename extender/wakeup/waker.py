@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from cluster.api.protocol import ApiError, ApiWriter
+from cluster.api.protocol import Api, ApiError
 from cluster.ledger.writer import SnapshotCell
 from cluster.watch.backoff import Backoff, Pace
 from extender.verbs.call import FilterOutcome
@@ -77,7 +77,7 @@ class Waker:
         self,
         cell: SnapshotCell,
         options: Callable[[], VerbOptions],
-        api: ApiWriter,
+        api: Api,
         woke: Callable[[str], None],
         *,
         annotation: str,

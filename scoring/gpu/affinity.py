@@ -94,8 +94,6 @@ def required_terms(
 
     Parameters
     ----------
-    rules : GpuLabelRules
-    criteria : RequestedGpus
     kinds : sequence of LabelledGpus
         Of the known nodes.
 

@@ -1,4 +1,4 @@
-"""The alias table: GPU models, and which models a name stands for."""
+"""The alias table: GPU models, and the names that stand for them."""
 
 import re
 import tomllib
@@ -57,7 +57,6 @@ class MigProfile:
     ----------
     name : str
         As ``nvidia-smi`` writes it, such as ``1g.10gb+me``.
-    compute_slices, memory_slices : int
     at_most : int
         Instances of it on one GPU.
     starts : tuple of int
@@ -73,7 +72,7 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """What is known of one model.
+    """One model.
 
     Attributes
     ----------
@@ -83,9 +82,8 @@ class GpuModel:
         Nominal size of one GPU in bytes.
     families : tuple of str
         Wider names that take it in.
-    vendor : str
     links : str
-        Name of the way in which several GPUs of a node are linked; empty if unknown.
+        Kind of link between several GPUs of a node; empty if unknown.
     mig : tuple of MigProfile
         Empty for a GPU that cannot be cut.
     names : tuple of str
@@ -133,7 +131,7 @@ class GpuTableError(FaultsError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuTable:
-    """Which models a name stands for.
+    """Models by the names that stand for them.
 
     Attributes
     ----------
@@ -156,7 +154,7 @@ class GpuTable:
     spellings: Mapping[str, tuple[str, ...]]
 
     def find(self, name: str, label: str = "") -> Models:
-        """Return the models that `name` stands for; none if nobody knows it."""
+        """Return the models that `name` stands for; none for an unknown name."""
         normal = normal_name(name)
         scoped = self.label_names.get(label, {}).get(normal)
         return self.names.get(normal, frozenset()) if scoped is None else scoped
@@ -236,7 +234,7 @@ def _scoped(
 
 
 class _Claims:
-    """Who claims which name; collects a fault for each that two claim."""
+    """Owners of names; collects a fault for each name that two claim."""
 
     def __init__(self, faults: list[str] | None = None) -> None:
         self.faults: list[str] = [] if faults is None else faults

@@ -1,8 +1,9 @@
-"""GPUs of a node, read from its labels: model, memory, whether cut or shared."""
+"""GPUs of a node, read from its labels: model, memory, slices and sharing."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from scoring.gpu.models import GIB, GpuTable, Models, default_table, normal_name
@@ -18,7 +19,7 @@ _PROFILE: Final = re.compile(r"(?:(\d{1,2})c\.)?(\d{1,2})g\.(\d{1,4})gb\b", re.A
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Between which two sizes the memory of something is.
+    """Bounds of the memory of something.
 
     Attributes
     ----------
@@ -41,7 +42,7 @@ ANY_SIZE: Final = Bounds()
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """What is known of the GPUs of one node, which are all alike.
+    """The GPUs of one node, which are all alike, as far as they are known.
 
     Attributes
     ----------
@@ -57,13 +58,13 @@ class NodeGpus:
     is_shared : bool
         Whether one of ``nvidia.com/gpu`` is a share of something.
     replicas : int
-        How many share it; 0 if unknown, 1 where it is not shared.
+        Number of sharers; 0 if unknown, 1 where it is not shared.
     profile : str
         The MIG profile that one of ``nvidia.com/gpu`` is; empty for a GPU.
     slice_replicas : tuple of (str, int)
-        MIG profile, as in resource names -> how many share one, where more than one.
+        MIG profile, as in resource names -> number of sharers, where above one.
     links : str
-        How several GPUs are linked, by the model; empty if unknown.
+        Kind of link between several GPUs, by the model; empty if unknown.
     """
 
     model: str = ""
@@ -183,7 +184,7 @@ _MAX_KNOWN: Final = 8192
 
 
 class GpuLabelReader:
-    """Reads what the GPUs of nodes are; any thread may call it.
+    """Reads the GPUs of nodes from their labels; any thread may call it.
 
     Parameters
     ----------
@@ -192,51 +193,42 @@ class GpuLabelReader:
     """
 
     def __init__(self, rules: "GpuLabelRules | None" = None) -> None:
-        # PERF: nodes come in few kinds, and a heartbeat changes none of their labels
-        self._known: _Known
+        self._in_use: _RulesInUse
         self.use(GpuLabelRules(default_table()) if rules is None else rules)
 
     @property
     def table(self) -> GpuTable:
         """The alias table in use."""
-        return self._known.rules.table
+        return self._in_use.rules.table
 
     def use(self, rules: "GpuLabelRules") -> None:
         """Read by other rules from now on."""
-        self._known = _Known(rules)
+        self._in_use = _RulesInUse(rules)
 
     def knows(self, name: str) -> bool:
-        """Say whether `name` is that of a model or family."""
+        """Whether `name` is that of a model or family."""
         return bool(self.table.find(name))
 
     def read(self, labels: Mapping[str, str], capacity: Request) -> NodeGpus:
         """Return what is known of the GPUs of a node with these labels."""
-        known = self._known
-        read = tuple(
+        in_use = self._in_use
+        of_gpus = tuple(
             item
             for item in labels.items()
-            if item[0] in known.keys or item[0].startswith(known.prefixes)
+            if item[0] in in_use.keys or item[0].startswith(in_use.prefixes)
         )
-        offered = dict(capacity).get(_NVIDIA_GPU, 0)
-        key = (*read, offered)
-        gpus = known.gpus.get(key)
-        if gpus is None:
-            if len(known.gpus) >= _MAX_KNOWN:
-                known.gpus.clear()
-            gpus = known.gpus[key] = known.rules.read(dict(read), offered)
-        return gpus
+        return in_use.read(of_gpus, dict(capacity).get(_NVIDIA_GPU, 0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuLabelRules:
-    """By what the GPUs of nodes are told.
+    """Rules by which labels tell the GPUs of a node.
 
     Attributes
     ----------
-    table : GpuTable
     type_labels : tuple of str
         Labels that name the model; the first that does so counts. With a final ``*``,
-        the name is what stands in its place.
+        the name stands for the star.
     memory_labels : tuple of str
         Labels with the memory of one GPU, in MiB unless they say another unit.
     """
@@ -293,7 +285,7 @@ class GpuLabelRules:
         return replace(gpus, model=product, memory=memory)
 
     def names_model(self, stated: str) -> bool:
-        """Say whether the value of a type label is more than that there is a GPU."""
+        """Whether the value of a type label is more than that there is a GPU."""
         normal = normal_name(stated)
         return bool(normal) and normal not in self.table.no_model
 
@@ -325,15 +317,15 @@ class GpuLabelRules:
         return ANY_SIZE
 
 
-class _Known:
-    """What has been read by one set of rules.
+class _RulesInUse:
+    """One set of rules, the labels that it reads, and what it has read.
 
     Attributes
     ----------
     keys, prefixes
         Of the labels that are read.
-    gpus : dict
-        Those labels, and how many GPUs there are -> what that says.
+    read : callable
+        Those labels of a node, and how many GPUs it offers, to what that says.
     """
 
     def __init__(self, rules: GpuLabelRules) -> None:
@@ -341,7 +333,10 @@ class _Known:
         self.keys = _FIXED_LABELS.union(rules.type_labels, rules.memory_labels)
         starred = (key[:-1] for key in rules.type_labels if key.endswith("*"))
         self.prefixes = (_MIG_PREFIX, *starred)
-        self.gpus: dict[tuple[object, ...], NodeGpus] = {}
+        # PERF: nodes come in few kinds, and a heartbeat changes none of their labels
+        self.read = lru_cache(maxsize=_MAX_KNOWN)(
+            lambda labels, offered: rules.read(dict(labels), offered)
+        )
 
 
 def without_marks(product: str) -> tuple[str, str, bool]:
@@ -366,7 +361,7 @@ def _replicas(labels: Mapping[str, str], *, is_marked: bool) -> int:
 
 
 def _is_mixed(labels: Mapping[str, str], offered: int, replicas: int) -> bool:
-    """Say whether the product label speaks for some of the node's GPUs only.
+    """Whether the product label speaks for some of the node's GPUs only.
 
     It has one value, that of the last model written, where a node has two. Its count
     is of GPUs, or of slices where each GPU is one (MIG strategy ``single``).

@@ -50,7 +50,7 @@ def _underscored(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Who writes a label: how, and for GPUs of which vendor; empty for any."""
+    """Writer of a label: its forms, and the vendor of its GPUs; empty for any."""
 
     forms: tuple[_Form, ...]
     vendor: str = ""
@@ -87,7 +87,6 @@ def label_values(label: str, name: str, vendors: Iterable[str] = ()) -> list[str
 
     Parameters
     ----------
-    label : str
     name : str
         Of a model or family.
     vendors : iterable of str
@@ -115,9 +114,9 @@ def label_values(label: str, name: str, vendors: Iterable[str] = ()) -> list[str
 
 
 def is_label_value(text: str, label: str = "") -> bool:
-    """Say whether Kubernetes takes `text` as a value of `label`.
+    """Whether Kubernetes takes `text` as a value of `label`.
 
-    If that ends in a star, the value stands in its place.
+    If that ends in a star, the value replaces it.
     """
     beginning = label.rpartition("/")[2][:-1] if label.endswith("*") else ""
     return len(beginning + text) <= MAX_NAME_LENGTH and is_name(text)
@@ -125,13 +124,7 @@ def is_label_value(text: str, label: str = "") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LabelledGpus:
-    """Nodes of one kind: those of their labels that tell of the GPUs, and the GPUs.
-
-    Attributes
-    ----------
-    labels : tuple of (str, str)
-    gpus : NodeGpus
-    """
+    """Nodes of one kind: those of their labels that tell of the GPUs, and the GPUs."""
 
     labels: tuple[tuple[str, str], ...]
     gpus: NodeGpus
@@ -139,7 +132,7 @@ class LabelledGpus:
 
 @dataclass(frozen=True, slots=True)
 class GpuLabels:
-    """Which labels of nodes tell of their GPUs."""
+    """Labels of nodes that tell of their GPUs."""
 
     rules: GpuLabelRules
     _keys: frozenset[str] = field(init=False)

@@ -15,7 +15,7 @@ Link: TypeAlias = Literal["", "preferred", "required"]
 
 @dataclass(frozen=True, slots=True)
 class GpuRequirements:
-    """What a pod wants of the GPUs that it gets.
+    """GPU requirements of a pod.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class GpuRequirements:
 
     @property
     def names_gpus(self) -> bool:
-        """Whether it says anything of the GPUs, be it a preference."""
+        """Whether it says anything of the GPUs, a preference included."""
         return self.is_of_gpus or bool(self.preferred)
 
     @property
@@ -101,7 +101,7 @@ class GpuRequirementsError(FaultsError):
 
 @dataclass(frozen=True, slots=True)
 class GpuAnnotations:
-    """Which annotations of a pod say what it wants of the GPUs.
+    """Annotations of a pod that state its GPU requirements.
 
     Attributes
     ----------
@@ -130,10 +130,6 @@ class GpuAnnotations:
 
     def parse(self, annotations: Mapping[str, str]) -> GpuRequirements:
         """Return what a pod with these annotations wants, its rule key apart.
-
-        Parameters
-        ----------
-        annotations : mapping of str to str
 
         Raises
         ------
@@ -181,7 +177,7 @@ class GpuAnnotations:
 
 
 def is_askable(name: str) -> bool:
-    """Say whether an annotation can ask for a model or family by this name.
+    """Whether an annotation can ask for a model or family by this name.
 
     >>> is_askable("A100-80GB"), is_askable("a,b"), is_askable("!L4")
     (True, False, False)

@@ -1,4 +1,4 @@
-"""Whether the GPUs of a node are what a pod wants of them, and how well they are."""
+"""Suitability of a node's GPUs for the GPU requirements of a pod."""
 
 from enum import IntEnum
 from typing import Final
@@ -28,8 +28,6 @@ def suitability(
 
     Parameters
     ----------
-    gpus : NodeGpus
-    gpu_requirements : GpuRequirements
     request : tuple of (str, int)
         The managed part of the pod's request. Memory is that of one unit of each
         resource in it: of a GPU, a share or a slice.
@@ -37,7 +35,7 @@ def suitability(
     Returns
     -------
     Suitability
-        `TYPE_UNKNOWN` where the labels leave open what decides, be it type or memory.
+        `TYPE_UNKNOWN` where the labels leave open type or memory, whichever decides.
     """
     of_type = _of_kind(gpus, gpu_requirements, request)
     if of_type is not Suitability.SUITS or not gpu_requirements.min_memory:
@@ -53,7 +51,7 @@ def suitability(
 def may_suit(
     gpus: NodeGpus, gpu_requirements: GpuRequirements, request: Request
 ) -> bool:
-    """Say whether `gpus` suit if memory that is not known is large enough."""
+    """Whether `gpus` suit if memory that is not known is large enough."""
     of_type = _of_kind(gpus, gpu_requirements, request)
     return of_type is Suitability.SUITS and may_hold(gpus, gpu_requirements, request)
 
@@ -61,7 +59,7 @@ def may_suit(
 def may_hold(
     gpus: NodeGpus, gpu_requirements: GpuRequirements, request: Request
 ) -> bool:
-    """Say whether memory is enough as far as it is known, whatever the type."""
+    """Whether memory is enough as far as it is known, whatever the type."""
     return all(
         gpus.memory_of(resource).high >= gpu_requirements.min_memory
         for resource, _ in _of_gpus(request)
@@ -97,9 +95,9 @@ def _of_type(gpus: NodeGpus, gpu_requirements: GpuRequirements) -> Suitability:
 
 
 def choice_of(gpus: NodeGpus, names: tuple[str, ...]) -> int:
-    """Return the place in `names` of the first that holds; their number for none."""
+    """Return the index in `names` of the first that holds; their number for none."""
     return next(
-        (i for i, name in enumerate(names) if normal_name(name) in gpus.names),
+        (index for index, name in enumerate(names) if normal_name(name) in gpus.names),
         len(names),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from cluster.api.protocol import ApiEditor, ApiError
+from cluster.api.protocol import Api, ApiError
 from service.certificates.files import (
     Certificate,
     Pair,
@@ -299,7 +299,7 @@ def _log_write(old: Contents | None, new: Contents) -> None:
 def load_certificate(
     settings: WebhookSettings,
     folder: Path,
-    connect: Callable[[], ApiEditor],
+    connect: Callable[[], Api],
     on_result: ReloadObserver,
 ) -> ServedCertificate | None:
     """Return the certificate that the settings name, None if they do not.
@@ -323,7 +323,7 @@ def load_certificate(
 
 def build_rotator(
     settings: SelfSignedSettings,
-    api: ApiEditor,
+    api: Api,
     on_result: ReloadObserver,
     client_ca: Path | None = None,
 ) -> Rotator:

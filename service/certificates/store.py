@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cluster.api.protocol import ApiEditor, ApiError
+from cluster.api.protocol import Api, ApiError
 from service.certificates.rotation import Contents, Published
 from service.certificates.x509 import Authority, read_authority, read_leaf, split_bundle
 
@@ -100,7 +100,7 @@ class CertificateStore:
     """Reads and writes both objects; one thread calls it."""
 
     def __init__(
-        self, api: ApiEditor, namespace: str, secret_name: str, registration_name: str
+        self, api: Api, namespace: str, secret_name: str, registration_name: str
     ) -> None:
         self._api = api
         self._metadata = {"namespace": namespace, "name": secret_name}

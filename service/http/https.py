@@ -63,7 +63,7 @@ PIECE_BYTES: Final = 65_536
 
 
 class _State(enum.Enum):
-    """Where a connection is."""
+    """Stages of a connection."""
 
     SHAKING_HANDS = enum.auto()
     OPEN = enum.auto()
@@ -137,7 +137,7 @@ class TlsChannel(DrainingChannel):
 
     @property
     def received_bytes(self) -> int:
-        """How much is held of a request that is not whole yet."""
+        """Bytes held of a request that is not whole yet."""
         return 0 if self.request is None else self._received_bytes
 
     # --- what waitress calls, in a worker or in the loop's thread ------------
@@ -241,7 +241,7 @@ class TlsChannel(DrainingChannel):
         """Wait for bytes, for room, for both or for nothing.
 
         PERF: while a worker answers, a client that has just sent something is watched
-        on. It seldom sends more before the answer, and is not to be watched anew then.
+        on. It seldom sends more before the answer, and is not to be watched again then.
         """
         with self._lock:
             reading = (
@@ -522,7 +522,9 @@ class HttpsServer:
     def _refuse(self) -> None:
         """Accept what waits, then listen no more; what is open is served on."""
         self._is_refusing = True
-        self._accept()
+        # One more than that is what the kernel keeps.
+        for _ in range(0, ACCEPT_QUEUE + 1, ACCEPTS_PER_TURN):
+            self._accept()
         self._loop.remove_reader(self._listener)
         self._listener.close()
 

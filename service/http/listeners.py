@@ -30,7 +30,7 @@ def allow_connections() -> None:
 
 
 class Listeners:
-    """What the process listens on.
+    """The listeners of the process.
 
     The constructor binds the ports, and raises `ListenError` if it cannot.
 

@@ -1,4 +1,4 @@
-"""What our connections do beyond waitress's own: arrival, limits, ends, errors."""
+"""Connections with more than waitress's own: arrival, limits, ends, errors."""
 
 import json
 import time
@@ -173,7 +173,7 @@ class DrainingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # un
 
     @staticmethod
     def is_closing() -> bool:
-        """Say whether the connection ends with the answer under way."""
+        """Whether the connection ends with the answer under way."""
         return False
 
     def hold(self) -> None:
@@ -193,7 +193,7 @@ class DrainingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # un
         return len(data)
 
     def readable(self) -> bool:
-        """Say whether to wait for more; give up on a request that trickles in.
+        """Whether to wait for more; gives up on a request that trickles in.
 
         The server's loop asks at least once a second.
         """

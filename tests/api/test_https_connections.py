@@ -5,6 +5,7 @@ import errno
 import logging
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +42,21 @@ def end_tls(client: ssl.SSLSocket) -> None:
     client.settimeout(DEADLINE_SECONDS)
 
 
+def client_hello(context: ssl.SSLContext) -> bytes:
+    """Return what a client sends first."""
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="x").do_handshake()
+    return sent.read()
+
+
+def read_some(client: socket.socket) -> bytes:
+    """Return what comes first, nothing if the other side ends."""
+    with contextlib.suppress(ConnectionError):
+        return client.recv(65_536)
+    return b""
+
+
 @pytest.mark.parametrize("end", [end_tcp, end_tls])
 @pytest.mark.parametrize(
     "count",
@@ -50,12 +66,19 @@ def end_tls(client: ssl.SSLSocket) -> None:
     ],
 )
 def test_a_client_that_has_ended_its_side_is_answered(
-    listener: Listener, end: Any, count: int
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, end: Any, count: int
 ) -> None:
-    body = b"x" * count
+    body, serve, has_ended = b"x" * count, https.TlsChannel.service, threading.Event()
+    monkeypatch.setattr(
+        https.TlsChannel,
+        "service",
+        # OpenSSL refuses the client an end in the middle of an answer.
+        lambda channel: has_ended.wait(DEADLINE_SECONDS) and serve(channel),
+    )
     with listener.open_tls() as client:
         client.sendall(CALL % len(body) + body)
         end(client)
+        has_ended.set()
 
         answer = read_all(client)
 
@@ -169,6 +192,25 @@ def test_all_ipv6_addresses_are_all_ipv4_ones_too(tmp_path: Path) -> None:
 
 def test_a_listener_that_never_started_can_be_stopped(tmp_path: Path) -> None:
     Listener(tmp_path, is_started=False).stop()
+
+
+def test_clients_that_wait_to_be_accepted_at_the_end_are_served(tmp_path: Path) -> None:
+    listener = Listener(tmp_path, is_started=False)
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(listener.open_tcp())
+            for _ in range(2 * https.ACCEPTS_PER_TURN + 1)
+        ]
+        for client in clients:
+            client.sendall(client_hello(listener.context))
+        listener.server.start()
+        stopping = threading.Thread(target=listener.stop)
+        stopping.start()
+
+        answers = [read_some(client) for client in clients]
+
+    stopping.join()
+    assert all(answers)
 
 
 def test_accepting_goes_on_when_nobody_can_be_let_go(

@@ -245,9 +245,9 @@ def test_nobody_is_synced_before_pods_are_counted(
     with cluster:
         cluster.observer.wait_for("listed", "nodes", "1")
         cluster.observer.wait_for("watch_restarted", "pods", "http_503", 2)
-        is_early = cluster.cell.is_synced or cluster.watch.is_listed
+        is_early = cluster.cell.is_synced
         api.withhold("pods", None)
         cluster.wait_synced()
 
     assert not is_early
-    assert cluster.watch.is_listed
+    assert cluster.cell.is_synced

@@ -64,6 +64,10 @@ def test_the_preempt_example_keeps_the_node_of_the_wanted_type(
     assert answer == {"NodeNameToMetaVictims": {"h100-01": asked["h100-01"]}}
 
 
+def test_the_calls_come_after_what_people_read() -> None:
+    assert 0 < README.index("gpu-extender explain -f") < README.index("curl -s -d")
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/extender.md"])
 def test_the_pod_whose_explanation_is_shown_is_there(
     demo: ServiceProcess, page: str

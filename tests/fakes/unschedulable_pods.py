@@ -131,7 +131,7 @@ class UnschedulablePods:
     def use_gpus(self, rules: GpuLabelRules) -> None:
         """Tell GPUs by other rules, as a reload does."""
         self._builder.gpus.use(rules)
-        demands = self._builder.demands
+        demands = self._builder.requirements_reader
         self._ledger.apply(GpuModelsChanged(self._builder.gpus.read, demands.reread))
         self.publish()
 

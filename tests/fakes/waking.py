@@ -10,13 +10,14 @@ from cluster.watch.backoff import Pace
 from extender.wakeup.waker import Waker
 from scoring.feasibility import Verdict
 from tests.builders import make_node, make_pod
+from tests.fakes.api import NoApi
 from tests.fakes.outcomes import make_filter_outcome
 from tests.fakes.unschedulable_pods import UnschedulablePods
 
 BUSY: Final = make_node(gpus=4, labels={"nvidia.com/mig.config.state": "pending"})
 
 
-class Writer:
+class Writer(NoApi):
     """An API server that takes patches, or fails as it is told to."""
 
     def __init__(self) -> None:

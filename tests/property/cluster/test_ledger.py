@@ -309,7 +309,7 @@ def test_change_by_change_equals_from_scratch(
     # a few shares, and not thousands, make a new base of the overlay
     with (
         mock.patch.object(cluster.ledger.pods, "MAX_OVERLAY", 3),
-        mock.patch.object(cluster.ledger.ledger, "MIN_LOST_PLACES", 1),
+        mock.patch.object(cluster.ledger.ledger, "MIN_LOST_KEYS", 1),
     ):
         for change, is_published in [*before, *lists, *after, LAST]:
             ledger.apply(change)

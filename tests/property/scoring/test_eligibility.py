@@ -16,7 +16,7 @@ from cluster.decode.objects import (
 from scoring.eligibility import eligible_columns, is_eligible
 from tests.builders import make_node, make_node_record, make_snapshot
 
-KEYS = st.sampled_from(["zone", "cards", "rack"])
+KEYS = st.sampled_from(["zone", "gpus", "rack"])
 VALUES = st.sampled_from(["", "a", "b", "4", "8", "12", "x8"])
 EFFECTS = st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])
 

@@ -36,10 +36,10 @@ def asking(
     ("request_of_pod", "primary"),
     [
         pytest.param((), "", id="asks nothing"),
-        pytest.param(((GPU, 1),), GPU, id="whole cards"),
+        pytest.param(((GPU, 1),), GPU, id="whole GPUs"),
         pytest.param(((MIG, 1),), MIG, id="a MIG slice"),
         pytest.param(
-            (("amd.com/gpu", 1), (MIG, 1)), "amd.com/gpu", id="whole cards come first"
+            (("amd.com/gpu", 1), (MIG, 1)), "amd.com/gpu", id="whole GPUs come first"
         ),
         pytest.param(
             (("nvidia.com/gpumem", 1), (MIG, 1)), MIG, id="a GPU resource comes first"

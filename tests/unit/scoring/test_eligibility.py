@@ -188,23 +188,23 @@ def test_node_selector(selector: dict[str, str], failure: str | None) -> None:
         pytest.param(
             expression("rack", "DoesNotExist", "a"), False, id="absence with a value"
         ),
-        pytest.param(expression("cards", "Gt", "7"), True, id="greater"),
-        pytest.param(expression("cards", "Gt", "8"), False, id="not greater, equal"),
-        pytest.param(expression("cards", "Gt", "007"), True, id="leading zeros"),
-        pytest.param(expression("cards", "Lt", "9"), True, id="less"),
-        pytest.param(expression("cards", "Lt", "8"), False, id="not less, equal"),
-        pytest.param(expression("cards", "Gt", "7", "6"), False, id="two bounds"),
-        pytest.param(expression("cards", "Gt"), False, id="no bound"),
-        pytest.param(expression("cards", "Gt", "7.5"), False, id="bound not whole"),
-        pytest.param(expression("cards", "Gt", "-1"), False, id="bound with a sign"),
+        pytest.param(expression("gpus", "Gt", "7"), True, id="greater"),
+        pytest.param(expression("gpus", "Gt", "8"), False, id="not greater, equal"),
+        pytest.param(expression("gpus", "Gt", "007"), True, id="leading zeros"),
+        pytest.param(expression("gpus", "Lt", "9"), True, id="less"),
+        pytest.param(expression("gpus", "Lt", "8"), False, id="not less, equal"),
+        pytest.param(expression("gpus", "Gt", "7", "6"), False, id="two bounds"),
+        pytest.param(expression("gpus", "Gt"), False, id="no bound"),
+        pytest.param(expression("gpus", "Gt", "7.5"), False, id="bound not whole"),
+        pytest.param(expression("gpus", "Gt", "-1"), False, id="bound with a sign"),
         pytest.param(
-            expression("cards", "Lt", str(2**63)), False, id="bound beyond 64 bits"
+            expression("gpus", "Lt", str(2**63)), False, id="bound beyond 64 bits"
         ),
         pytest.param(
-            expression("cards", "Lt", "9" * 5000), False, id="bound of many digits"
+            expression("gpus", "Lt", "9" * 5000), False, id="bound of many digits"
         ),
         pytest.param(
-            expression("cards", "Lt", str(2**63 - 1)), True, id="largest bound"
+            expression("gpus", "Lt", str(2**63 - 1)), True, id="largest bound"
         ),
         pytest.param(expression("zone", "Gt", "1"), False, id="label not a number"),
         pytest.param(expression("rack", "Lt", "1"), False, id="less, label absent"),
@@ -214,7 +214,7 @@ def test_node_selector(selector: dict[str, str], failure: str | None) -> None:
 def test_required_affinity_on_a_label(
     *, requirement: dict[str, Any], holds: bool
 ) -> None:
-    labelled = node({"zone": "a", "cards": "8"})
+    labelled = node({"zone": "a", "gpus": "8"})
 
     got = first_failure(labelled, affinity({"matchExpressions": [requirement]}))
 

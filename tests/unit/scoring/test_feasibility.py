@@ -92,19 +92,19 @@ def holding(gpus: int, **more: str) -> Tree:
             asking((MIG, 1)),
             make_node(gpus=8),
             Verdict.NO_SUCH_RESOURCE,
-            id="whole cards, but no slices",
+            id="whole GPUs, but no slices",
         ),
         pytest.param(
             asking((GPU, 1)),
             make_node(resources={MIG: "7"}),
             Verdict.NO_GPU,
-            id="slices, but no whole cards",
+            id="slices, but no whole GPUs",
         ),
         pytest.param(
             asking((GPU, 1)),
             make_node(gpus=0, capacity={GPU: "8"}),
             Verdict.NOT_READY,
-            id="all cards sick",
+            id="all GPUs unhealthy",
         ),
         pytest.param(
             asking((GPU, 8)),

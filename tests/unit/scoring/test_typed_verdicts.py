@@ -256,7 +256,7 @@ def gpu_pods_of(snapshot: Snapshot) -> tuple[list[int], list[int]]:
     return snapshot.gpus.gpu_pods.tolist(), snapshot.gpus.exclusive_gpu_pods.tolist()
 
 
-def test_tenants_come_and_go() -> None:
+def test_gpu_pods_come_and_go() -> None:
     ledger = make_ledger(nodes=[node_of("a"), node_of("b")])
     lone = make_pod_record(
         make_pod(name="lone", uid="lone", gpus=1, node_name="a", annotations=EXCLUSIVE)
@@ -272,7 +272,7 @@ def test_tenants_come_and_go() -> None:
     assert gpu_pods_of(ledger.build()) == ([0, 0], [0, 0])
 
 
-def test_a_node_that_was_not_seen_yet_has_its_tenants() -> None:
+def test_a_node_that_was_not_seen_yet_has_its_gpu_pods() -> None:
     ledger = Ledger(LABEL_KEYS)
     ledger.apply(PodsListed((make_pod_record(make_pod(gpus=1, node_name="late")),)))
     ledger.apply(NodesListed((make_node_record(node_of("late")),)))
@@ -391,7 +391,7 @@ def test_each_accepted_type_is_a_tier() -> None:
 @pytest.mark.parametrize(
     ("request_", "labels", "score"),
     [
-        pytest.param(((GPU, 2),), {}, 50, id="two cards"),
+        pytest.param(((GPU, 2),), {}, 50, id="two GPUs"),
         pytest.param(((GPU, 2),), {"gpu-interconnect": "nvlink"}, 100, id="linked"),
         pytest.param(
             ((GPU, 2),),

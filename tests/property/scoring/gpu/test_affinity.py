@@ -43,7 +43,7 @@ MORE: Final = {
     "cloud.google.com/gke-gpu-partition-size": ["1g.5gb", "7g.80gb"],
     "nvidia.com/gpu.count": ["1", "8"],
 }
-# One, so that nodes and demands meet often, and every model now and then.
+# One, so that nodes and requirements meet often, and every model now and then.
 FEW: Final = ["H100", "A100-80GB", "A100", "V100-SXM2-16GB", "L4", "MI300X", "my-card"]
 
 words = st.sampled_from(FEW) | st.sampled_from(WORDS)
@@ -72,7 +72,7 @@ any_labels = st.builds(
         {}, optional={key: st.sampled_from(values) for key, values in MORE.items()}
     ),
 )
-demands = st.builds(
+gpu_requirements = st.builds(
     GpuRequirements,
     types=st.lists(words, max_size=3).map(tuple),
     excluded=st.lists(words, max_size=2).map(tuple),
@@ -166,7 +166,7 @@ def admits(spec: dict[str, Any], node: NodeRecord) -> bool:
     return is_eligible(node, constraints_of(msgspec.convert({"spec": spec}, Pod)))
 
 
-@given(st.lists(any_labels, max_size=6), specs, demands, requests)
+@given(st.lists(any_labels, max_size=6), specs, gpu_requirements, requests)
 def test_known_nodes_that_the_filter_takes_stay_open_and_none_is_opened(
     labels: list[dict[str, str]],
     before: dict[str, Any],
@@ -209,7 +209,10 @@ def consistent_labels(draw: st.DrawFn) -> dict[str, str]:
 
 
 @given(
-    st.lists(consistent_labels(), max_size=4), consistent_labels(), demands, requests
+    st.lists(consistent_labels(), max_size=4),
+    consistent_labels(),
+    gpu_requirements,
+    requests,
 )
 def test_a_node_that_comes_later_is_open_too_if_it_is_labelled_as_usual(
     seen: list[dict[str, str]],
@@ -246,7 +249,7 @@ def test_a_model_is_kept_off_exactly_the_nodes_of_the_others(
     assert admits(spec, node) == (wanted == other)
 
 
-@given(st.lists(any_labels, max_size=6), specs, demands, requests)
+@given(st.lists(any_labels, max_size=6), specs, gpu_requirements, requests)
 def test_what_was_written_is_recognised(
     labels: list[dict[str, str]],
     before: dict[str, Any],

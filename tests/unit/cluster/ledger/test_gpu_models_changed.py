@@ -6,10 +6,10 @@ import pytest
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.changes import GpuModelsChanged
-from cluster.ledger.ledger import Ledger
 from scoring.gpu.models import GIB, GpuModel, default_table, extended_table
 from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, UNREADABLE, GpuRequirements
+from scoring.snapshot import Snapshot
 from tests.builders import make_ledger, make_node, make_pod
 from tests.defaults import GPU_ANNOTATIONS
 
@@ -25,10 +25,9 @@ def by_rules(rules: GpuLabelRules) -> GpuModelsChanged:
     )
 
 
-def gpu_requirements_in(ledger: Ledger) -> GpuRequirements:
-    record = ledger.pod("uid-of-default-pod-1")
-    assert record is not None
-    return record.gpu_requirements
+def gpu_requirements_in(snapshot: Snapshot) -> list[GpuRequirements]:
+    pending = [pod.gpu_requirements for pod in snapshot.pending]
+    return pending + [pod.gpu_requirements for pod in snapshot.bound_pods.values()]
 
 
 def test_other_rules_are_applied_to_the_nodes_that_are_there() -> None:
@@ -40,9 +39,7 @@ def test_other_rules_are_applied_to_the_nodes_that_are_there() -> None:
     ledger.apply(by_rules(WITH_ACME))
     after = ledger.build()
 
-    node = ledger.node("a")
-    assert node is not None
-    assert node.gpus.memory.low == GIB
+    assert after.facts[0].gpus.memory.low == GIB
     assert after.changed_since(before.generation).tolist() == [0]
     ledger.apply(by_rules(WITH_ACME))
     assert not ledger.has_changes
@@ -83,15 +80,14 @@ def test_other_rules_are_applied_to_the_pods_that_are_there(
 ) -> None:
     pod = make_pod(gpus=1, annotations=annotations, node_name=node_name)
     ledger = make_ledger(nodes=[make_node()], pods=[pod])
-    ledger.build()
-    assert gpu_requirements_in(ledger) == before
+    assert gpu_requirements_in(ledger.build()) == [before]
 
     ledger.apply(by_rules(WITH_ACME))
 
-    assert gpu_requirements_in(ledger) == after
     assert ledger.has_changes == (before != after)
+    assert gpu_requirements_in(ledger.build()) == [after]
     ledger.apply(by_rules(GpuLabelRules(default_table())))
-    assert gpu_requirements_in(ledger) == before
+    assert gpu_requirements_in(ledger.build()) == [before]
 
 
 def test_pods_that_ask_alike_share_what_they_want() -> None:
@@ -103,17 +99,15 @@ def test_pods_that_ask_alike_share_what_they_want() -> None:
 
     ledger.apply(by_rules(WITH_ACME))
 
-    first, second = (ledger.pod(pod["metadata"]["uid"]) for pod in pods)
-    assert first is not None
-    assert second is not None
-    assert first.gpu_requirements is second.gpu_requirements
+    first, second = gpu_requirements_in(ledger.build())
+    assert first is second
 
 
-def test_a_reader_of_demands_follows_the_table_of_its_gpus() -> None:
+def test_a_reader_of_requirements_follows_the_table_of_its_gpus() -> None:
     gpus = GpuLabelReader()
-    demands = GpuRequirementsReader(GPU_ANNOTATIONS, gpus)
-    assert demands.read({RULE_KEY: "Acme-1"}) == NO_GPU_REQUIREMENTS
+    reader = GpuRequirementsReader(GPU_ANNOTATIONS, gpus)
+    assert reader.read({RULE_KEY: "Acme-1"}) == NO_GPU_REQUIREMENTS
 
     gpus.use(WITH_ACME)
 
-    assert demands.read({RULE_KEY: "Acme-1"}) == GpuRequirements(preferred=("Acme-1",))
+    assert reader.read({RULE_KEY: "Acme-1"}) == GpuRequirements(preferred=("Acme-1",))

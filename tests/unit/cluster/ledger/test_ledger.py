@@ -66,18 +66,6 @@ def test_single_objects_do_not_make_it_synced() -> None:
     assert ledger.counts() == {"nodes": 1, "pods": 1}
 
 
-def test_records_can_be_looked_up() -> None:
-    ledger = make_ledger(nodes=[make_node()], pods=[make_pod(uid="u")])
-
-    node, pod = ledger.node("node-1"), ledger.pod("u")
-
-    assert node is not None
-    assert pod is not None
-    assert (node.name, pod.uid) == ("node-1", "u")
-    assert ledger.node("ghost") is None
-    assert ledger.pod("ghost") is None
-
-
 def test_generations_increase_although_nothing_changed() -> None:
     ledger = make_ledger(nodes=[make_node()])
 

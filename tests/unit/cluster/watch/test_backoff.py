@@ -1,11 +1,10 @@
-"""`Backoff` and `SourceHealth`, on a clock that the test moves."""
+"""`Backoff`, on a clock that the test moves."""
 
 import random
 
 import pytest
 
 from cluster.watch.backoff import Backoff, Pace
-from cluster.watch.reflector import SourceHealth
 
 
 class FakeClock:
@@ -98,29 +97,3 @@ def test_a_very_long_streak_does_not_overflow(backoff: Backoff) -> None:
         backoff.delay("unreachable")
 
     assert backoff.delay("unreachable") == pytest.approx(4.0)
-
-
-def test_the_age_of_a_kind_is_that_of_its_last_contact(clock: FakeClock) -> None:
-    health = SourceHealth(("nodes", "pods"), clock)
-    clock.now += 30
-    health.contact("nodes")
-    clock.now += 5
-
-    assert health.ages() == {"nodes": 5.0, "pods": 35.0}
-
-
-def test_all_is_listed_when_each_kind_is(clock: FakeClock) -> None:
-    health = SourceHealth(("nodes", "pods"), clock)
-    seen = [health.is_listed]
-    for kind in ("nodes", "deviceclasses", "pods"):
-        health.listed(kind)
-        seen.append(health.is_listed)
-
-    assert seen == [False, False, False, True]
-
-
-def test_a_kind_that_may_be_missing_has_no_age(clock: FakeClock) -> None:
-    health = SourceHealth(("nodes",), clock)
-    health.contact("deviceclasses")
-
-    assert health.ages() == {"nodes": 0.0}

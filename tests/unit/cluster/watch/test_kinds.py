@@ -15,19 +15,18 @@ from cluster.ledger.changes import (
     PodSeen,
 )
 from cluster.watch.kinds import (
-    Kind,
     Listing,
+    WatchedKind,
     device_classes_kind,
     nodes_kind,
     pods_kind,
 )
-from cluster.watch.wire import DeviceClassTable
 from tests.builders import BUILDER, GPU, Tree, make_node, make_pod
 
 DEEP = b"[" * 5000 + b"]" * 5000
 
 
-def read_list(kind: Kind[Any, Any], *trees: Tree) -> Listing[Any]:
+def read_list(kind: WatchedKind[Any, Any], *trees: Tree) -> Listing[Any]:
     """Return the list that a page of these objects makes."""
     listing: Listing[Any] = Listing()
     page = {"metadata": {"resourceVersion": "7"}, "items": list(trees)}
@@ -278,7 +277,7 @@ def test_a_device_class_that_decodes_in_part_in_a_list_keeps_its_resource() -> N
 
 
 def test_a_device_class_of_which_nothing_decodes_in_a_list_keeps_its_resource() -> None:
-    table = DeviceClassTable()
+    table = device_classes_kind()
     table.listed((make_class("a", GPU), make_class("b", GPU)), frozenset())
 
     kept = table.listed((), frozenset("a"))
@@ -289,13 +288,13 @@ def test_a_device_class_of_which_nothing_decodes_in_a_list_keeps_its_resource() 
 
 
 def test_a_device_class_that_stops_decoding_keeps_its_resource() -> None:
-    table = DeviceClassTable()
+    table = device_classes_kind()
     table.listed((make_class("a", GPU), make_class("b", None)), frozenset())
 
     listed = table.listed((make_class("a", None), make_class("b", GPU)), frozenset("a"))
-    seen = table.seen(make_class("a", None), is_partial=True)
+    seen = table.seen(make_class("a", None), True)  # noqa: FBT003 - a field
     gone = table.gone("a")
-    new = table.seen(make_class("c", "amd.com/gpu"), is_partial=True)
+    new = table.seen(make_class("c", "amd.com/gpu"), True)  # noqa: FBT003
 
     assert listed == seen == DeviceClassesListed(frozenset({GPU}))
     assert gone == DeviceClassesListed(frozenset({GPU}))  # b carries it, too

@@ -1,4 +1,4 @@
-"""`Reflector` over a scripted reader: what it asks, and what it does with answers."""
+"""`Reflector` over a scripted API server: its requests, and its use of answers."""
 
 import json
 import threading
@@ -12,8 +12,9 @@ from cluster.api.protocol import ApiError
 from cluster.ledger.changes import Change, PodGone, PodSeen, PodsListed
 from cluster.watch.backoff import Pace
 from cluster.watch.kinds import pods_kind
-from cluster.watch.reflector import Outlet, Reflector, SourceHealth
+from cluster.watch.reflector import Reflector
 from tests.builders import BUILDER, Tree, make_pod
+from tests.fakes.api import NoApi
 from tests.fakes.watched_cluster import RecordingObserver
 
 UNREACHABLE: Final = ApiError("refused", reason="unreachable")
@@ -54,7 +55,7 @@ class ScriptedStream:
         """Hold nothing open."""
 
 
-class ScriptedReader:
+class ScriptedApi(NoApi):
     """Answers from a list, and stops the reflector when that is used up."""
 
     def __init__(self, *answers: ApiError | list[bytes | ApiError]) -> None:
@@ -64,7 +65,8 @@ class ScriptedReader:
         self.on_request: Callable[[], None] = lambda: None
         self.stop: Callable[[], None] = lambda: None
 
-    def get(self, _path: str, query: Mapping[str, str]) -> ScriptedStream:
+    def get(self, path: str, query: Mapping[str, str]) -> ScriptedStream:
+        assert path == "/api/v1/pods"
         self.on_request()
         self.queries.append(dict(query))
         answer = self._answers.popleft()
@@ -80,18 +82,19 @@ class Bench:
     """A reflector that runs in the test's own thread, and all it hands on."""
 
     def __init__(self, *answers: ApiError | list[bytes | ApiError]) -> None:
-        self.reader = ScriptedReader(*answers)
+        self.api = ScriptedApi(*answers)
         self.changes: list[Change] = []
         self.delays: list[float] = []
         self.observer = RecordingObserver()
         self.now = 0.0
         self.reflector = Reflector(
             pods_kind(BUILDER),
-            self.reader,
-            Outlet(self.submit, SourceHealth(("pods",)), self.observer),
+            self.api,
+            self.submit,
+            self.observer,
             Pace(monotonic=lambda: self.now, wait=self._wait),
         )
-        self.reader.stop = self.reflector.request_stop
+        self.api.stop = self.reflector.request_stop
 
     def submit(self, *changes: Change) -> None:
         self.changes.extend(changes)
@@ -121,7 +124,7 @@ def test_pages_are_followed_by_their_tokens() -> None:
 
     bench.run()
 
-    first, second, watch = bench.reader.queries
+    first, second, watch = bench.api.queries
     assert first == {"limit": "500"}
     assert second == {"limit": "500", "continue": "next"}
     assert watch["resourceVersion"] == "11"
@@ -144,7 +147,7 @@ def test_lines_are_joined_across_chunks() -> None:
     _, seen, removed = bench.changes
     assert isinstance(seen, PodSeen)
     assert isinstance(removed, PodGone)
-    assert bench.reader.queries[-1]["resourceVersion"] == "12"
+    assert bench.api.queries[-1]["resourceVersion"] == "12"
     assert bench.observer.counts["events", "pods", "ADDED"] == 1
     assert bench.observer.counts["events", "pods", "DELETED"] == 1
 
@@ -157,7 +160,7 @@ def test_events_before_an_error_in_one_chunk_are_kept() -> None:
     bench.run()
 
     assert isinstance(bench.changes[-1], PodSeen)
-    assert "limit" in bench.reader.queries[-1]
+    assert "limit" in bench.api.queries[-1]
 
 
 def test_a_type_of_event_that_is_not_known_changes_as_its_object_says() -> None:
@@ -175,7 +178,7 @@ def test_an_event_without_a_version_keeps_the_last_one() -> None:
 
     bench.run()
 
-    assert bench.reader.queries[-1]["resourceVersion"] == "10"
+    assert bench.api.queries[-1]["resourceVersion"] == "10"
 
 
 def test_a_watch_that_lasted_and_ended_empty_is_no_failure() -> None:
@@ -184,7 +187,7 @@ def test_a_watch_that_lasted_and_ended_empty_is_no_failure() -> None:
     def let_time_pass() -> None:
         bench.now += 300
 
-    bench.reader.on_request = let_time_pass
+    bench.api.on_request = let_time_pass
     bench.run()
 
     assert "ended" in bench.reasons()
@@ -244,14 +247,30 @@ def test_a_restart_asked_for_between_two_watches_is_not_lost() -> None:
     done: list[bool] = []
 
     def restart_before_the_second_watch() -> None:
-        if len(bench.reader.queries) == 2:
+        if len(bench.api.queries) == 2:
             bench.now += 100
             done.append(bench.reflector.restart("counts"))
 
-    bench.reader.on_request = restart_before_the_second_watch
+    bench.api.on_request = restart_before_the_second_watch
     bench.run()
 
     assert done == [True]
-    assert bench.reader.streams[2].was_interrupted
-    assert "limit" in bench.reader.queries[3]
+    assert bench.api.streams[2].was_interrupted
+    assert "limit" in bench.api.queries[3]
     assert "counts" in bench.reasons()
+
+
+def test_the_age_of_a_kind_is_that_of_its_last_contact() -> None:
+    bench = Bench([make_page()], UNREACHABLE)
+    ages = [bench.reflector.contact_age]
+
+    def pass_time() -> None:
+        bench.now += 30
+        ages.append(bench.reflector.contact_age)
+
+    bench.api.on_request = pass_time
+    bench.run()
+
+    # the list was a contact, the refused watch after it was none
+    assert ages == [0.0, 30.0, 30.0]
+    assert bench.reflector.contact_age == 30.0

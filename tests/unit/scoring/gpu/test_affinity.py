@@ -1,4 +1,4 @@
-"""Which labels of nodes a demand becomes."""
+"""Requirements on labels from GPU requirements."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -6,12 +6,15 @@ import pytest
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.decode.records import RecordBuilder
+from scoring.gpu.models import default_table
 from scoring.gpu.requirements import (
+    MAX_NAME,
     MAX_TYPES,
     NO_GPU_REQUIREMENTS,
     UNREADABLE,
     GpuRequirements,
     GpuRequirementsError,
+    near_names,
 )
 from tests.builders import SCOPE, make_pod, make_pod_record
 from tests.defaults import GPU_ANNOTATIONS
@@ -199,9 +202,9 @@ def test_demands_that_were_read_are_kept_in_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("cluster.decode.gpu_requirements._MAX_KNOWN", 2)
-    demands = RecordBuilder(SCOPE, GPU_ANNOTATIONS).demands
+    reader = RecordBuilder(SCOPE, GPU_ANNOTATIONS).requirements_reader
 
-    read = [demands.read({TYPE: name}).types for name in ("L4", "T4", "A10", "L4")]
+    read = [reader.read({TYPE: name}).types for name in ("L4", "T4", "A10", "L4")]
 
     assert read == [("L4",), ("T4",), ("A10",), ("L4",)]
 
@@ -227,3 +230,14 @@ def test_no_model_has_a_name_longer_than_a_label(length: int) -> None:
         GpuRequirementsReader(GPU_ANNOTATIONS).read({RULE_KEY: key})
         == NO_GPU_REQUIREMENTS
     )
+
+
+# --- names that may be meant --------------------------------------------------
+
+
+def test_a_misspelled_name_is_known_again() -> None:
+    assert "H100" in near_names(default_table(), "H-10O")
+
+
+def test_nothing_is_looked_for_that_is_like_a_name_too_long_to_be_one() -> None:
+    assert near_names(default_table(), "H100" + "-" * MAX_NAME) == ()

@@ -19,6 +19,7 @@ from service.certificates.store import (
     encode_contents,
 )
 from service.certificates.x509 import issue_leaf, make_authority
+from tests.fakes.api import NoApi
 
 NOW: Final = 1_900_000_000.0
 OLD: Final = make_authority(NOW, 1000).retired(NOW + 1)
@@ -28,7 +29,7 @@ CONTENTS: Final = Contents((OLD, NEW), LEAF)
 SECRETS: Final = "/api/v1/namespaces/ns/secrets"
 
 
-class Objects:
+class Objects(NoApi):
     """API objects by path; `refuse` is a status that every change is answered with."""
 
     def __init__(self, refuse: int = 0, **trees: Any) -> None:

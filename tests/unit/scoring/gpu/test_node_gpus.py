@@ -112,10 +112,10 @@ GPU: Final = "nvidia.com/gpu"
                      "L4", "", 3, id="shared on GKE"),
         pytest.param({"amd.com/gpu.product-name": "Instinct_MI300X",
                       "amd.com/gpu.compute-memory-partition": "CPX_NPS4"},
-                     "MI300X", "", 0, id="an AMD card in parts"),
+                     "MI300X", "", 0, id="an AMD GPU in parts"),
         pytest.param({"amd.com/gpu.product-name": "Instinct_MI300X",
                       "amd.com/gpu.compute-memory-partition": "SPX_NPS1"},
-                     "MI300X", "", 1, id="an AMD card in one part"),
+                     "MI300X", "", 1, id="an AMD GPU in one part"),
     ],
 )  # fmt: skip
 def test_marks_of_slices_and_shares_are_no_part_of_the_model(
@@ -133,8 +133,8 @@ A100: Final = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
 @pytest.mark.parametrize(
     ("labels", "resource", "memory"),
     [
-        pytest.param(A100, GPU, gib(80), id="a card"),
-        pytest.param(A100, "nvidia.com/gpu-memory", gib(80), id="memory of a card"),
+        pytest.param(A100, GPU, gib(80), id="a GPU"),
+        pytest.param(A100, "nvidia.com/gpu-memory", gib(80), id="memory of a GPU"),
         pytest.param({**A100, "nvidia.com/gpu.replicas": "4"}, GPU, gib(20),
                      id="a share"),
         pytest.param({**A100, "nvidia.com/gpu.replicas": "4"}, "nvidia.com/gpu.shared",
