@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -9,7 +10,14 @@ import numpy as np
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.protocols import BoundPod
-from scoring.resources import Request, ResourceScope, is_whole_gpu
+from scoring.resources import (
+    GPU_VENDORS,
+    Request,
+    ResourceScope,
+    is_part,
+    is_whole_gpu,
+    vendor_of,
+)
 from scoring.snapshot import (
     BoolArray,
     IndexArray,
@@ -19,6 +27,14 @@ from scoring.snapshot import (
     build_node_index,
     read_only,
 )
+
+# GPUs of the asked vendor under names of parts; other GPUs, or GPUs of others; a label
+# that tells of GPUs of the asked vendor.
+PARTS: Final = 1
+
+OTHERS: Final = 2
+
+LABELLED: Final = 4
 
 # Pods that differ in nothing else get the same results.
 RequestKey: TypeAlias = tuple[Request, str, str | None, GpuRequirements]
@@ -119,6 +135,9 @@ class Candidates:
     gpu_codes : int64 array, shape (C,)
         Index of the node's GPUs in `gpu_kinds`. Read only for a pod that wants
         something of the GPUs, or asks several.
+    instead : int64 array, shape (C,)
+        What a node that lacks a resource has instead, in bits: `PARTS`, `OTHERS`,
+        `LABELLED`. 0 for a node that lacks none.
     gpu_pods, exclusive_gpu_pods : int64 array, shape (C,)
         How many other pods with a managed resource are on the node, and how many of
         them want to be alone.
@@ -138,6 +157,7 @@ class Candidates:
     nominated: BoolArray
     gpu_codes: Int64Array
     gpu_kinds: Sequence[NodeGpus]
+    instead: Int64Array
     gpu_pods: Int64Array
     exclusive_gpu_pods: Int64Array
 
@@ -223,6 +243,7 @@ def take_columns(
         nominated=nominated,
         gpu_codes=gpu_codes,
         gpu_kinds=gpu_kinds,
+        instead=_found_instead(snapshot, columns, pod_request, offered | claimed),
         gpu_pods=gpu_pods,
         exclusive_gpu_pods=exclusive_gpu_pods,
     )
@@ -232,6 +253,45 @@ def _linked(label: LabelColumn, columns: IndexArray) -> BoolArray:
     """Return which of the nodes say that their GPUs are joined by NVLink."""
     linked: BoolArray = label.codes.take(columns) == label.code_of.get("nvlink", -1)
     return linked
+
+
+def _found_instead(
+    snapshot: Snapshot,
+    columns: IndexArray,
+    pod_request: PodRequest,
+    offered: BoolArray,
+) -> Int64Array:
+    """Return what nodes have instead of what they lack, as `Candidates.instead`."""
+    instead = np.zeros(len(columns), dtype=np.int64)
+    lacking = np.flatnonzero(~np.logical_and.reduce(offered, axis=0))
+    if not len(lacking):  # PERF: kube-scheduler offers no others
+        return instead
+    vendor = vendor_of(pod_request.primary)
+    there = columns[lacking]
+    has_row = snapshot.offered.take(there, axis=1)
+    for bit, rows in zip(
+        (PARTS, OTHERS), _rows_of_gpus(snapshot.resources, vendor), strict=True
+    ):
+        has = np.logical_or.reduce(has_row[list(rows)], axis=0)
+        instead[lacking] |= np.where(has, bit, 0)
+    labelled = np.array([kind.vendor == vendor for kind in snapshot.gpus.kinds])
+    if vendor:
+        instead[lacking] |= np.where(labelled[snapshot.gpus.codes[there]], LABELLED, 0)
+    return instead
+
+
+@lru_cache(maxsize=64)
+def _rows_of_gpus(
+    resources: tuple[str, ...], vendor: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the rows of parts of a vendor's GPUs, and those of all other GPUs."""
+    parts, others = [], []
+    for row, resource in enumerate(resources):
+        if is_part(resource) and vendor_of(resource) == vendor:
+            parts.append(row)
+        elif is_whole_gpu(resource) or vendor_of(resource) in GPU_VENDORS:
+            others.append(row)
+    return tuple(parts), tuple(others)
 
 
 def _take_types(

@@ -10,26 +10,32 @@ from typing import Final
 
 import numpy as np
 
-from scoring.candidates import Candidates, PodRequest
+from scoring.candidates import LABELLED, OTHERS, PARTS, Candidates, PodRequest
 from scoring.gpu.suitability import Suitability, suitability
 from scoring.resources import is_whole_gpu
 from scoring.snapshot import BoolArray, Int64Array
 
 
 class Verdict(IntEnum):
-    """The checks in their order; the first that fails is the verdict."""
+    """The checks by how near a node comes to taking the pod.
+
+    The first that fails is the verdict. Their order is that of the numbers, but that
+    GPUs which labels tell of and which are not ready come before what is absent.
+    """
 
     FEASIBLE = 0
     UNKNOWN_NODE = 1
     NO_GPU = 2
     NO_SUCH_RESOURCE = 3
-    NOT_READY = 4
-    TOO_FEW = 5
-    WRONG_TYPE = 6
-    TYPE_UNKNOWN = 7
-    TOO_LITTLE_MEMORY = 8
-    NOT_ALONE = 9
-    INSUFFICIENT = 10
+    IN_PARTS = 4
+    NOT_READY = 5
+    TOO_FEW = 6
+    WRONG_TYPE = 7
+    TYPE_UNKNOWN = 8
+    TOO_LITTLE_MEMORY = 9
+    NOT_ALONE = 10
+    NOT_ALONE_NOW = 11
+    INSUFFICIENT = 12
 
 
 # PERF: numpy looks an enum over before it takes it for a number;
@@ -52,16 +58,20 @@ class FailureReason:
     is_resolvable: bool = False
 
 
+_NOT_ALONE: Final = "GPUs are not shared with this pod"
+
 REASONS: Final[dict[Verdict, FailureReason]] = {
     Verdict.UNKNOWN_NODE: FailureReason("Node is not known to gpu-extender"),
     Verdict.NO_GPU: FailureReason("Node has no GPU"),
     Verdict.NO_SUCH_RESOURCE: FailureReason("Node does not offer the GPU resource"),
+    Verdict.IN_PARTS: FailureReason("GPUs are cut or shared"),
     Verdict.NOT_READY: FailureReason("GPUs are not ready"),
     Verdict.TOO_FEW: FailureReason("Too few GPUs on the node"),
     Verdict.WRONG_TYPE: FailureReason("GPU type does not match"),
     Verdict.TYPE_UNKNOWN: FailureReason("GPU type unknown"),
     Verdict.TOO_LITTLE_MEMORY: FailureReason("Too little GPU memory"),
-    Verdict.NOT_ALONE: FailureReason("Insufficient GPUs"),
+    Verdict.NOT_ALONE: FailureReason(_NOT_ALONE),
+    Verdict.NOT_ALONE_NOW: FailureReason(_NOT_ALONE, is_resolvable=True),
     Verdict.INSUFFICIENT: FailureReason("Insufficient GPUs", is_resolvable=True),
 }
 
@@ -103,7 +113,7 @@ class Feasibility:
 def judge(
     candidates: Candidates, pod_request: PodRequest, *, is_enforcing: bool
 ) -> Feasibility:
-    """Judge each candidate by the checks of `Verdict`, in their order.
+    """Judge each candidate by the checks of `Verdict`.
 
     Parameters
     ----------
@@ -130,9 +140,17 @@ def judge(
     whole = np.array([[is_whole_gpu(name)] for name, _ in pod_request.request])
     # All GPUs of a kind are unhealthy: capacity is there, allocatable is not.
     is_unhealthy = _in_any_row((candidates.allocatable == 0) & counted)
+    lacks_gpus = _in_any_row(lacking & whole)
+    has_parts, has_others, is_labelled = (
+        (candidates.instead & bit) > 0 for bit in (PARTS, OTHERS, LABELLED)
+    )
     checks = [
         (Verdict.UNKNOWN_NODE, ~candidates.known),
-        (Verdict.NO_GPU, _in_any_row(lacking & whole)),
+        # Devices go while MIG or the driver is being changed: that they are absent
+        # must not hide why.
+        (Verdict.NOT_READY, candidates.faulted & is_labelled),
+        (Verdict.IN_PARTS, lacks_gpus & has_parts),
+        (Verdict.NO_GPU, lacks_gpus & ~has_others),
         (Verdict.NO_SUCH_RESOURCE, _in_any_row(lacking)),
         (Verdict.NOT_READY, candidates.faulted | is_unhealthy),
         (Verdict.TOO_FEW, _in_any_row((candidates.allocatable < needed) & counted)),
@@ -146,7 +164,7 @@ def judge(
     # which no eviction helped would have it evict elsewhere, though.
     not_alone = _not_alone(candidates, pod_request)
     may_resolve = is_short | candidates.nominated
-    checks.append((Verdict.INSUFFICIENT, not_alone & may_resolve))
+    checks.append((Verdict.NOT_ALONE_NOW, not_alone & may_resolve))
     checks.append((Verdict.NOT_ALONE, not_alone))
     if is_enforcing:
         checks.append((Verdict.INSUFFICIENT, is_short))
@@ -239,8 +257,8 @@ def shown_verdict(verdicts: Int64Array) -> Verdict | None:
     down that any of them reached: kube-scheduler offers a sample of the nodes, and
     counts per reason that differ from sample to sample are a changing text, too.
 
-    >>> shown_verdict(np.array([2, 5, 2]))
-    <Verdict.TOO_FEW: 5>
+    >>> shown_verdict(np.array([2, 6, 2]))
+    <Verdict.TOO_FEW: 6>
     >>> shown_verdict(np.array([2, 0, 2])) is None
     True
     """

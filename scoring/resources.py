@@ -1,5 +1,6 @@
 """Resource names, and the scope of those that are looked at."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -75,6 +76,49 @@ class Remembered(BoundedDict[str, bool]):
         if len(resource) > _MAX_REMEMBERED_NAME:
             return self._predicate(resource)
         return self.keep(resource, self._predicate(resource))
+
+
+# Whose GPUs they are that a resource or a label tells of.
+GPU_VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
+
+# Compute modes of AMD: in each but the first, a card is several devices.
+_AMD_PARTITION: Final = re.compile(r"amd\.com/[sdtqc]px_nps\d", re.ASCII)
+
+_AMD_WHOLE: Final = "amd.com/spx_"
+
+
+def vendor_of(key: str) -> str:
+    """Return the second-level domain of a resource or label; empty without a domain.
+
+    >>> vendor_of("nvidia.com/gpu"), vendor_of("gpu.intel.com/i915"), vendor_of("cpu")
+    ('nvidia', 'intel', '')
+    """
+    domain, slash, _ = key.partition("/")
+    return domain.rpartition(".")[0].rpartition(".")[2] if slash else ""
+
+
+def is_amd_partition(resource: str) -> bool:
+    """Say whether a resource is named by the compute and memory mode of AMD's cards.
+
+    >>> is_amd_partition("amd.com/cpx_nps4"), is_amd_partition("amd.com/gpu")
+    (True, False)
+    """
+    return _AMD_PARTITION.fullmatch(resource) is not None
+
+
+def is_part(resource: str) -> bool:
+    """Say whether `resource` names parts of cards by itself: slices or shares.
+
+    >>> is_part("nvidia.com/mig-1g.10gb"), is_part("nvidia.com/gpu.shared")
+    (True, True)
+    >>> is_part("amd.com/cpx_nps4"), is_part("amd.com/spx_nps1"), is_part("amd.com/gpu")
+    (True, False, False)
+    """
+    return (
+        "/mig-" in resource
+        or resource.endswith(".shared")
+        or (is_amd_partition(resource) and not resource.startswith(_AMD_WHOLE))
+    )
 
 
 def is_whole_gpu(resource: str) -> bool:

@@ -195,17 +195,21 @@ def _about_missing(judged: Judged, index: int) -> str:
         and judged.options.builder.scope.is_managed(name)
     ]
     has = ", ".join(offered) or "nothing that is managed"
-    return f"asks {', '.join(lacking)}: the node offers {has}"
+    model = "" if offered else judged.model(index)  # the cards are gone
+    told = f"; its labels tell of {model}" if model else ""
+    return f"asks {', '.join(lacking)}: the node offers {has}{told}"
 
 
 def _about_readiness(judged: Judged, index: int) -> str:
     """Return the signals that are raised, and resources without a healthy device."""
-    said = list(_signals(judged, index))
-    sick = (judged.candidates.allocatable[:, index] == 0) & ~judged.candidates.claimed[
-        :, index
-    ]
+    said, candidates = list(_signals(judged, index)), judged.candidates
+    offered = candidates.offered[:, index]
+    counted = offered & ~candidates.claimed[:, index]
+    sick = (candidates.allocatable[:, index] == 0) & counted
     if sick.any():
         said.append(judged.shown(index, sick))
+    if not offered.all():
+        said.append(_about_missing(judged, index))
     return "; ".join(said)
 
 
@@ -282,11 +286,13 @@ DETAILS: Final[Mapping[Verdict, Callable[[Judged, int], str]]] = {
     Verdict.UNKNOWN_NODE: _about_unknown,
     Verdict.NO_GPU: _about_missing,
     Verdict.NO_SUCH_RESOURCE: _about_missing,
+    Verdict.IN_PARTS: _about_missing,
     Verdict.NOT_READY: _about_readiness,
     Verdict.TOO_FEW: _about_total,
     Verdict.WRONG_TYPE: _about_gpus,
     Verdict.TYPE_UNKNOWN: _about_gpus,
     Verdict.TOO_LITTLE_MEMORY: _about_gpus,
     Verdict.NOT_ALONE: _about_free,
+    Verdict.NOT_ALONE_NOW: _about_free,
     Verdict.INSUFFICIENT: _about_free,
 }

@@ -309,6 +309,7 @@ def rows_of(candidates: Candidates) -> list[Row]:
         candidates.linked.tolist(),
         candidates.nominated.tolist(),
         [gpu_kinds[code] for code in candidates.gpu_codes.tolist()],
+        candidates.instead.tolist(),
         candidates.gpu_pods.tolist(),
         candidates.exclusive_gpu_pods.tolist(),
     )

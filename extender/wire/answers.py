@@ -55,7 +55,7 @@ def literals_of(
 def shown_text(verdicts: Int64Array) -> str:
     """Return the one text that all refused nodes carry, empty where some node passes.
 
-    >>> shown_text(np.array([2, 5])), shown_text(np.array([2, 0]))
+    >>> shown_text(np.array([2, 6])), shown_text(np.array([2, 0]))
     ('Too few GPUs on the node', '')
     """
     verdict = shown_verdict(verdicts)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from scoring.gpu.models import GIB, GpuTable, Models, default_table, normal_name
@@ -65,6 +66,8 @@ class NodeGpus:
         MIG profile, as in resource names -> number of sharers, where above one.
     links : str
         Kind of link between several GPUs, by the model; empty if unknown.
+    vendor : str
+        ``nvidia``, ``amd`` or ``intel``, by any label; empty if none tells.
     """
 
     model: str = ""
@@ -76,6 +79,7 @@ class NodeGpus:
     profile: str = ""
     slice_replicas: tuple[tuple[str, int], ...] = ()
     links: str = ""
+    vendor: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -172,8 +176,23 @@ _SLICE_LABEL: Final = "cloud.google.com/gke-gpu-partition-size"
 
 _AMD_PARTITION: Final = "amd.com/gpu.compute-memory-partition"
 
+# That there is a GPU, whatever its model.
+_PRESENT_LABELS: Final = MappingProxyType({"nvidia.com/gpu.present": "nvidia"})
+
+_VENDOR: Final = re.compile(
+    r"(?<![a-z])(?:nvidia|amd|intel)(?![a-z])", re.ASCII | re.IGNORECASE
+)
+
 _FIXED_LABELS: Final = frozenset(
-    {_PRODUCT, _COUNT, _SLICE_LABEL, _AMD_PARTITION, *_REPLICA_LABELS, *_SHARING_LABELS}
+    {
+        *_PRESENT_LABELS,
+        _PRODUCT,
+        _COUNT,
+        _SLICE_LABEL,
+        _AMD_PARTITION,
+        *_REPLICA_LABELS,
+        *_SHARING_LABELS,
+    }
 )
 
 _MEMORY: Final = re.compile(r"(\d{1,12})(|Mi|MiB|G|GB|Gi|GiB)", re.ASCII)
@@ -249,12 +268,31 @@ class GpuLabelRules:
             replicas=replicas,
             profile=profile,
             slice_replicas=_slice_replicas(labels),
+            vendor=self._vendor(labels, label, product),
         )
         if _is_mixed(labels, offered, replicas):
             return gpus
         if not product:
             return replace(gpus, memory=memory)
         return self.identify(gpus, product, self.table.find(product, label), memory)
+
+    def _vendor(self, labels: Mapping[str, str], label: str, product: str) -> str:
+        """Return whose GPUs they are by the labels, of which one says `product`."""
+        models = self.table.find(product, label)
+        vendors = {self.table.models[name].vendor for name in models}
+        stated = [item for item in self.type_labels if item in labels]
+        told = (
+            *_VENDOR.findall(label),
+            *(vendors if len(vendors) == 1 else ()),
+            *_VENDOR.findall(product),
+            *(word for item in stated for word in _VENDOR.findall(labels[item])),
+            *(
+                vendor
+                for key, vendor in _PRESENT_LABELS.items()
+                if labels.get(key) == "true"
+            ),
+        )
+        return next((vendor.lower() for vendor in told), "")
 
     def identify(
         self, gpus: NodeGpus, product: str, models: Models, memory: Bounds

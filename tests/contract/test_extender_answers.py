@@ -201,7 +201,7 @@ def test_an_empty_answer_has_the_one_text_furthest_down_and_keeps_the_maps(
             make_pod(gpus=1, requests={MIG_1G: "1"}),
             '"ghost"',
             "",
-            '"sliced":"Node has no GPU"',
+            '"sliced":"GPUs are cut or shared"',
             id="slices do not stand for the card",
         ),
     ],

@@ -195,4 +195,6 @@ def test_a_pod_beside_one_that_wants_to_be_alone_waits_for_it() -> None:
     found = json.loads(app.call(FILTER, asking(), ["h100", "a100"]))
 
     assert found["NodeNames"] == ["a100"]
-    assert found["FailedAndUnresolvableNodes"] == {"h100": "Insufficient GPUs"}
+    assert found["FailedAndUnresolvableNodes"] == {
+        "h100": "GPUs are not shared with this pod"
+    }

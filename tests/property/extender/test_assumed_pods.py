@@ -20,7 +20,11 @@ ONE: Request = ((GPU, 1),)
 
 def pod_seen(uid: str, node_name: str, phase: str) -> PodSeen:
     return PodSeen(
-        make_pod_record(make_pod(uid=uid, gpus=1, node_name=node_name, phase=phase))
+        make_pod_record(
+            make_pod(
+                name=f"pod-{uid}", uid=uid, gpus=1, node_name=node_name, phase=phase
+            )
+        )
     )
 
 

@@ -148,10 +148,18 @@ def plain_verdict(case: Case, name: str) -> tuple[Verdict, bool]:
         any(offer.is_short for offer in having)
         and name != case.pod_request.nominated_node
     )
+    has_slices = any(
+        int(amounts.get(MIG, 0)) > 0
+        for amounts in (node["status"]["allocatable"], node["status"]["capacity"])
+    )
+    is_faulted = "nvidia.com/mig.config.state" in labels
+    if is_faulted and labels.get("accelerator"):  # v100, a100: GPUs of that vendor
+        return Verdict.NOT_READY, False
     table = {
+        Verdict.IN_PARTS: GPU in lacking and has_slices,
         Verdict.NO_GPU: GPU in lacking,
         Verdict.NO_SUCH_RESOURCE: bool(lacking),
-        Verdict.NOT_READY: "nvidia.com/mig.config.state" in labels
+        Verdict.NOT_READY: is_faulted
         or any(not offer.allocatable for offer in counted),
         Verdict.TOO_FEW: any(offer.allocatable < offer.asked for offer in counted),
         Verdict.WRONG_TYPE: asked_type is not None

@@ -97,7 +97,7 @@ def holding(gpus: int, **more: str) -> Tree:
         pytest.param(
             asking((GPU, 1)),
             make_node(resources={MIG: "7"}),
-            Verdict.NO_GPU,
+            Verdict.IN_PARTS,
             id="slices, but no whole GPUs",
         ),
         pytest.param(
@@ -469,7 +469,7 @@ def test_short_nodes_are_scored_as_full() -> None:
         pytest.param([0, 0], None, id="all pass"),
         pytest.param([2, 0, 9], None, id="one passes"),
         pytest.param([2, 2], Verdict.NO_GPU, id="all alike"),
-        pytest.param([2, 10, 5], Verdict.INSUFFICIENT, id="the check furthest down"),
+        pytest.param([2, 12, 5], Verdict.INSUFFICIENT, id="the check furthest down"),
     ],
 )
 def test_all_refused_nodes_show_one_verdict(
@@ -478,13 +478,14 @@ def test_all_refused_nodes_show_one_verdict(
     assert shown_verdict(np.array(verdicts, dtype=np.int64)) is shown
 
 
-def test_every_refusal_has_a_constant_text_and_only_the_count_can_be_helped() -> None:
+def test_every_refusal_has_a_constant_text_and_only_pods_that_leave_can_help() -> None:
     refusals = set(Verdict) - {Verdict.FEASIBLE}
 
     assert set(REASONS) == refusals
-    assert [verdict for verdict in refusals if REASONS[verdict].is_resolvable] == [
-        Verdict.INSUFFICIENT
-    ]
+    assert {verdict for verdict in refusals if REASONS[verdict].is_resolvable} == {
+        Verdict.NOT_ALONE_NOW,
+        Verdict.INSUFFICIENT,
+    }
     assert not any(
         any(character.isdigit() for character in reason.text)
         for reason in REASONS.values()

@@ -246,7 +246,7 @@ def test_the_nominated_node_is_not_exempt_from_company() -> None:
     )
     pod_request = asking(GpuRequirements(is_exclusive=True), nominated_node="a")
 
-    assert verdicts_of(pod_request, snapshot) == {"a": Verdict.INSUFFICIENT}
+    assert verdicts_of(pod_request, snapshot) == {"a": Verdict.NOT_ALONE_NOW}
 
 
 # --- the ledger --------------------------------------------------------------
@@ -429,4 +429,4 @@ def test_company_on_a_node_short_of_gpus_may_be_evicted() -> None:
     )
     pod_request = asking(GpuRequirements(is_exclusive=True))
 
-    assert verdicts_of(pod_request, snapshot) == {"a": Verdict.INSUFFICIENT}
+    assert verdicts_of(pod_request, snapshot) == {"a": Verdict.NOT_ALONE_NOW}

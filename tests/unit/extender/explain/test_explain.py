@@ -135,6 +135,8 @@ def test_what_kube_scheduler_says_is_shown_as_its_own(
 
 
 DRIVER = "nvidia.com/gpu-driver-upgrade-state"
+MIG_STATE = "nvidia.com/mig.config.state"
+CUT_FOR_EVER = {MIG_STATE: "pending", "nvidia.com/gpu.product": "A100-80GB-PCIe"}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ DRIVER = "nvidia.com/gpu-driver-upgrade-state"
         pytest.param(
             {"gpus": 1},
             {"resources": {SLICE: "7"}},
-            "Node has no GPU",
+            "GPUs are cut or shared",
             f"asks nvidia.com/gpu: the node offers 7 {SLICE}",
             id="slices alone",
         ),
@@ -188,6 +190,30 @@ DRIVER = "nvidia.com/gpu-driver-upgrade-state"
             "GPUs are not ready",
             "a condition of the node: AcceleratedHardwareReady=False",
             id="condition",
+        ),
+        pytest.param(
+            {"gpus": 1},
+            {"gpus": 0, "labels": CUT_FOR_EVER, "resources": {SLICE: "7"}},
+            "GPUs are not ready",
+            f"label {MIG_STATE}=pending (usable: success);"
+            f" asks nvidia.com/gpu: the node offers 7 {SLICE}",
+            id="MIG manager, with slices meanwhile",
+        ),
+        pytest.param(
+            {"gpus": 1},
+            {"labels": CUT_FOR_EVER},
+            "GPUs are not ready",
+            f"label {MIG_STATE}=pending (usable: success); asks nvidia.com/gpu: the"
+            " node offers nothing that is managed; its labels tell of A100-PCIE-80GB",
+            id="MIG manager, without any",
+        ),
+        pytest.param(
+            {"gpus": 1},
+            {"labels": {"nvidia.com/gpu.product": "NVIDIA-H100-PCIe"}},
+            "Node has no GPU",
+            "asks nvidia.com/gpu: the node offers nothing that is managed;"
+            " its labels tell of H100-PCIe",
+            id="cards are gone",
         ),
         pytest.param(
             {"gpus": 1},
@@ -420,7 +446,7 @@ SHARED = {
         pytest.param(
             GpuRequirements(is_exclusive=True),
             WHOLE,
-            "Insufficient GPUs",
+            "GPUs are not shared with this pod",
             "wants no other GPU pod on the node: it has 1",
             id="wants to be alone",
         ),

@@ -115,7 +115,7 @@ def test_a_pod_that_wants_to_be_alone_keeps_others_off() -> None:
 
     (node,) = build_page(explained(make_pod(gpus=1), snapshot)).nodes
 
-    assert node.verdict.reason == "Insufficient GPUs"
+    assert node.verdict.reason == "GPUs are not shared with this pod"
     assert node.verdict.detail == "a pod on the node wants no other GPU pod there"
 
 

@@ -45,12 +45,14 @@ def test_reasons_are_constant_texts() -> None:
         "Node is not known to gpu-extender",
         "Node has no GPU",
         "Node does not offer the GPU resource",
+        "GPUs are cut or shared",
         "GPUs are not ready",
         "Too few GPUs on the node",
         "GPU type does not match",
         "GPU type unknown",
         "Too little GPU memory",
-        "Insufficient GPUs",
+        "GPUs are not shared with this pod",
+        "GPUs are not shared with this pod",
         "Insufficient GPUs",
     ]
 

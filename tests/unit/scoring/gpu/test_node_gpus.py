@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from scoring.gpu.models import GIB
-from scoring.gpu.node_gpus import ANY_SIZE, NO_GPUS, Bounds, GpuLabelReader, NodeGpus
+from scoring.gpu.node_gpus import ANY_SIZE, Bounds, GpuLabelReader, NodeGpus
 
 CAPTURES: Final = Path(__file__).parents[3] / "contract" / "captures"
 
@@ -72,7 +72,7 @@ def test_a_node_with_two_models_has_gpus_of_an_unknown_type() -> None:
     labels = {PRODUCT: "NVIDIA-L4", MEMORY: "23034", "nvidia.com/gpu.count": "2"}
 
     assert gpus_of(labels, gpus=2).model == "L4"
-    assert gpus_of(labels, gpus=4) == NO_GPUS
+    assert gpus_of(labels, gpus=4) == NodeGpus(vendor="nvidia")
 
 
 # --- units -------------------------------------------------------------------
