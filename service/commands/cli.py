@@ -14,6 +14,7 @@ from service.commands.explain import ExplainOptions, explain_pods
 from service.commands.inject import InjectOptions, inject_pods
 from service.commands.inputs import EXIT_FAULTY_INPUT
 from service.commands.scheduler_config import print_scheduler_config
+from service.commands.webhook_config import WebhookConfigOptions, print_webhook_config
 from service.http.middleware import (
     FILTER_PATH,
     MUTATE_PATH,
@@ -105,6 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
         " /etc/kubernetes/scheduler.conf; needed unless it runs as a pod with a"
         " service account, since --config switches its option --kubeconfig off",
     )
+    _add_webhook_config(commands)
     check = commands.add_parser(
         "check-config", help="print all faults of a configuration file"
     )
@@ -112,6 +114,34 @@ def build_parser() -> argparse.ArgumentParser:
     _add_explain(commands)
     _add_inject(commands)
     return parser
+
+
+def _add_webhook_config(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+) -> None:
+    """Add the subcommand that prints the webhook's registration."""
+    webhook = commands.add_parser(
+        "webhook-config", help="print the MutatingWebhookConfiguration to apply"
+    )
+    webhook.add_argument(
+        "--config", type=Path, required=True, help="configuration file"
+    )
+    address = webhook.add_mutually_exclusive_group()
+    address.add_argument(
+        "--service",
+        metavar="NAMESPACE/NAME",
+        help="Service that leads to the webhook (default: that of"
+        " webhook.selfSigned.dnsNames, which is gpu-extender/gpu-extender)",
+    )
+    address.add_argument(
+        "--url", help="address of the webhook where there is no Service"
+    )
+    webhook.add_argument(
+        "--ca-file",
+        type=Path,
+        help="PEM file with the CA that signed webhook.certificateFile, for caBundle;"
+        " not for certificates of our own or cert-manager's",
+    )
 
 
 def _add_explain(
@@ -212,6 +242,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.scheduler_name,
             options.url_prefix,
             options.scheduler_kubeconfig,
+        )
+    if options.command == "webhook-config":
+        return print_webhook_config(
+            WebhookConfigOptions(
+                options.config, options.service, options.url, options.ca_file
+            )
         )
     if options.command == "explain":
         return explain_pods(

@@ -26,6 +26,12 @@ HEADER: Final = """\
 # and sends us no pod that asks for none of them: write it anew when one appears.
 """
 
+NO_KUBECONFIG: Final = """\
+# A kube-scheduler that is not a pod with a service account needs the path of its own
+# kubeconfig in `clientConnection.kubeconfig` (`--scheduler-kubeconfig`): with --config,
+# its option --kubeconfig counts no more.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
@@ -150,4 +156,5 @@ def build_scheduler_config(
 
 def render_scheduler_config(config: dict[str, Any]) -> str:
     """Return the configuration as YAML."""
-    return HEADER + yaml.safe_dump(config, sort_keys=False)
+    note = "" if "kubeconfig" in config["clientConnection"] else NO_KUBECONFIG
+    return HEADER + note + yaml.safe_dump(config, sort_keys=False)
