@@ -53,6 +53,8 @@ def show_gpus(gpus: NodeGpus, request: Request = ()) -> str:
     'A100, shared by 4'
     """
     parts = [gpus.model or "cards of an unknown model"]
+    if gpus.is_part:
+        parts.append("parts of a card")
     if gpus.profile:
         parts.append(f"cut into {gpus.profile}")
     if gpus.is_shared:

@@ -113,6 +113,44 @@ def test_types_are_accepted_excluded_or_unknown(
 
 
 @pytest.mark.parametrize(
+    ("gpu_requirements", "of_part", "of_whole"),
+    [
+        pytest.param(GpuRequirements(types=("L4",)), WRONG, SUITS, id="type"),
+        pytest.param(
+            GpuRequirements(types=("L4",), min_memory=20 * GIB), WRONG, SUITS, id="both"
+        ),
+        pytest.param(GpuRequirements(min_memory=20 * GIB), WRONG, SUITS, id="memory"),
+        pytest.param(GpuRequirements(excluded=("T4",)), WRONG, SUITS, id="exclusion"),
+        pytest.param(GpuRequirements(linked="required"), WRONG, SUITS, id="links"),
+        pytest.param(
+            GpuRequirements(types=("L4",), is_sharing_allowed=True),
+            SUITS,
+            SUITS,
+            id="sharing allowed",
+        ),
+        pytest.param(
+            GpuRequirements(min_memory=20 * GIB, is_sharing_allowed=True),
+            LITTLE,
+            SUITS,
+            id="sharing allowed, but too little",
+        ),
+        pytest.param(GpuRequirements(), SUITS, SUITS, id="nothing wanted"),
+    ],
+)
+def test_a_part_of_a_card_stands_for_no_card(
+    gpu_requirements: GpuRequirements, of_part: Suitability, of_whole: Suitability
+) -> None:
+    name, memory = (
+        f"karpenter.k8s.aws/instance-gpu-{what}" for what in ("name", "memory")
+    )
+    part = gpus_of({name: "l4", memory: "5722"})
+    whole = gpus_of({name: "l4", memory: "22888"})
+
+    assert suitability(part, gpu_requirements, ONE) is of_part
+    assert suitability(whole, gpu_requirements, ONE) is of_whole
+
+
+@pytest.mark.parametrize(
     ("labels", "memory", "found"),
     [
         pytest.param(A100_80, 80 * GIB, SUITS, id="as much as its name says"),
