@@ -8,9 +8,11 @@ from typing import Final
 
 from scoring.gpu.models import GIB, GpuTable, Models, default_table, normal_name
 from scoring.quantity import MAX_QUANTITY
-from scoring.resources import Request, is_whole_gpu
+from scoring.resources import Request, is_amd_partition, is_part, is_whole_gpu
 
 _MIG_PREFIX: Final = "nvidia.com/mig-"
+
+_AMD_PREFIX: Final = "amd.com/"
 
 _SHARED: Final = ".shared"
 
@@ -68,6 +70,8 @@ class NodeGpus:
         The MIG profile that one of ``nvidia.com/gpu`` is; empty for a GPU.
     slice_replicas : tuple of (str, int)
         MIG profile, as in resource names -> how many share one, where more than one.
+    partition : str
+        The mode of AMD's cards, as in resource names; empty if unknown or several.
     links : str
         How several GPUs are linked, by the model; empty if unknown.
     vendor : str
@@ -84,6 +88,7 @@ class NodeGpus:
     replicas: int = 1
     profile: str = ""
     slice_replicas: tuple[tuple[str, int], ...] = ()
+    partition: str = ""
     links: str = ""
     vendor: str = ""
 
@@ -98,7 +103,10 @@ class NodeGpus:
         return _slice_memory(self.profile) if self.profile else self.memory
 
     def memory_of(self, resource: str) -> Bounds:
-        """Return the memory of one unit of `resource`: a GPU, a share or a slice."""
+        """Return the memory of one unit of `resource`: a GPU, a share or a slice.
+
+        Of a resource whose unit nobody knows, it is not known.
+        """
         if resource.startswith(_MIG_PREFIX):
             profile = resource.removeprefix(_MIG_PREFIX)
             is_share = profile.endswith(_SHARED)
@@ -107,9 +115,12 @@ class NodeGpus:
             return _slice_memory(profile).shared_by(replicas)
         if resource.endswith(_SHARED):
             return self.memory.shared_by(self.replicas if self.is_shared else 0)
-        if not is_whole_gpu(resource):
-            return self.memory
-        return self.undivided.shared_by(self.replicas)
+        if is_whole_gpu(resource):
+            return self.undivided.shared_by(self.replicas)
+        if is_amd_partition(resource):
+            is_mode = resource == f"{_AMD_PREFIX}{self.partition}"
+            return self.memory if is_mode else self.memory.shared_by(0)
+        return ANY_SIZE
 
 
 NO_GPUS: Final = NodeGpus()
@@ -283,17 +294,19 @@ class GpuLabelRules:
         product, profile, is_marked = without_marks(stated)
         profile = profile or labels.get(_SLICE_LABEL, "")
         replicas = _replicas(labels, is_marked=is_marked)
+        partition = labels.get(_AMD_PARTITION, "").lower()
         models, board_part = self.table.find_with_parts(product, label)
         memory, is_unread = self._stated_memory(labels, models)
         if board_part and memory.high >= board_part * MIN_WHOLE_PERCENT // 100:
             memory = Bounds(board_part, board_part)
         gpus = NodeGpus(
-            is_part=board_part > 0 or _is_partitioned(labels),
+            is_part=board_part > 0 or is_part(f"{_AMD_PREFIX}{partition}"),
             is_memory_unread=is_unread and not profile,
             is_shared=replicas != 1,
             replicas=replicas,
             profile=profile,
             slice_replicas=_slice_replicas(labels),
+            partition=partition,
             vendor=self._vendor(labels, label, product),
         )
         if _is_mixed(labels, offered, replicas):
@@ -460,11 +473,6 @@ def _replicas(labels: Mapping[str, str], *, is_marked: bool) -> int:
         return replicas
     is_shared = any(labels.get(key, "") not in _NOT_SHARED for key in _SHARING_LABELS)
     return 0 if is_marked or is_shared else 1
-
-
-def _is_partitioned(labels: Mapping[str, str]) -> bool:
-    """Whether AMD's cards are several devices each."""
-    return not labels.get(_AMD_PARTITION, "SPX").upper().startswith("SPX")
 
 
 def _is_mixed(labels: Mapping[str, str], offered: int, replicas: int) -> bool:

@@ -108,6 +108,7 @@ class Settings(SettingsModel):
             "nvidia.com/gpu.shared",
             "nvidia.com/mig-*",
             "amd.com/gpu",
+            *(f"amd.com/{mode}_*" for mode in ("spx", "dpx", "tpx", "qpx", "cpx")),
         ),
         description="Resources, exact or with a final `*`, that make a pod a GPU pod.",
     )

@@ -137,7 +137,10 @@ A100: Final = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
     ("labels", "resource", "memory"),
     [
         pytest.param(A100, GPU, gib(80), id="a card"),
-        pytest.param(A100, "nvidia.com/gpu-memory", gib(80), id="memory of a card"),
+        pytest.param(A100, "nvidia.com/gpu-memory", ANY_SIZE, id="amounts, no units"),
+        pytest.param(A100, "nvidia.com/GA100_A100_PCIE_80GB", ANY_SIZE,
+                     id="cards for virtual machines"),
+        pytest.param(A100, "gpu.intel.com/i915", ANY_SIZE, id="another vendor's"),
         pytest.param({**A100, "nvidia.com/gpu.replicas": "4"}, GPU, gib(20),
                      id="a share"),
         pytest.param({**A100, "nvidia.com/gpu.replicas": "4"}, "nvidia.com/gpu.shared",
@@ -286,6 +289,36 @@ def test_a_card_is_whole_where_about_its_nominal_memory_is_stated(
     gpus = gpus_of(labels)
 
     assert (gpus.memory, gpus.is_whole) == (memory, True)
+
+
+MI300X: Final = {AMD_PRODUCT: "AMD_Instinct_MI300X_OAM"}
+CPX: Final = {**MI300X, VRAM: "24G", PARTITION: "cpx_nps4"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "resource", "memory"),
+    [
+        pytest.param(CPX, "amd.com/cpx_nps4", stated(24 * 1024), id="of this mode"),
+        pytest.param(CPX, "amd.com/gpu", stated(24 * 1024), id="by the plain name"),
+        pytest.param(CPX, "amd.com/dpx_nps2", Bounds(0, stated(24 * 1024).high),
+                     id="of another mode"),
+        pytest.param({**MI300X, VRAM: "96G", PARTITION: "DPX_NPS2"}, "amd.com/dpx_nps2",
+                     stated(96 * 1024), id="in capitals"),
+        pytest.param({**MI300X, PARTITION: "qpx_nps1"}, "amd.com/qpx_nps1",
+                     Bounds(0, 192 * GIB), id="of unknown size"),
+        pytest.param(MI300X, "amd.com/cpx_nps4", Bounds(0, 192 * GIB),
+                     id="one of several modes"),
+        pytest.param(MI300X, "amd.com/spx_nps1", gib(192), id="the whole card"),
+        pytest.param({**MI300X, VRAM: "192G", PARTITION: "spx_nps1"},
+                     "amd.com/spx_nps1", gib(192), id="the whole card, labelled"),
+        pytest.param({PARTITION: "cpx_nps4", VRAM: "24G"}, "amd.com/cpx_nps4",
+                     stated(24 * 1024), id="of an unknown model"),
+    ],
+)  # fmt: skip
+def test_a_partition_has_its_own_memory(
+    labels: dict[str, str], resource: str, memory: Bounds
+) -> None:
+    assert gpus_of(labels).memory_of(resource) == memory
 
 
 def test_time_slices_divide_the_memory_of_a_part() -> None:
