@@ -92,3 +92,17 @@ class ApiEditor(Protocol):
 
 class Api(ApiReader, ApiWriter, ApiEditor, Protocol):
     """All of one API server."""
+
+
+class NamedApi(Api, Protocol):
+    """An API server whose address can be told."""
+
+    @property
+    def url(self) -> str:
+        """Scheme, host and port."""
+        ...
+
+    @property
+    def credentials(self) -> str:
+        """Where address and credentials come from, for a message."""
+        ...

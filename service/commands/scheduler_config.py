@@ -11,7 +11,6 @@ import yaml
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot
 from service.commands.inputs import EXIT_FAULTY_INPUT, read_cluster
-from service.logs import configure_logs
 from service.settings.settings import read_settings
 
 # Priority of the best node times our weight, as far as that can be: 10 times 10 by
@@ -63,7 +62,6 @@ def print_scheduler_config(
     """
     try:
         settings = read_settings(config)
-        configure_logs(settings.logging.level)
         snapshot = read_cluster(settings, config)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")

@@ -126,6 +126,13 @@ class Settings(SettingsModel):
     fallback: FallbackSettings = FallbackSettings()
     logging: LoggingSettings = LoggingSettings()
 
+    def with_port(self, port: int | None) -> "Settings":
+        """Return the settings with another port of the HTTP listener, if any."""
+        if port is None:
+            return self
+        server = self.server.model_copy(update={"port": port})
+        return self.model_copy(update={"server": server})
+
     def gpu_annotations(self) -> GpuAnnotations:
         """Return by which annotations a pod says what it wants of the GPUs."""
         return self.demand_annotations.annotations(
