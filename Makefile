@@ -25,8 +25,8 @@ $(READY): requirements/dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-run: $(READY)  ## serve the embedded demo cluster on 127.0.0.1:8888
-	@$(BIN)/gpu-extender serve --config configs/demo.yaml --examples
+run: $(READY)  ## serve the embedded demo cluster on 127.0.0.1:8888 (PORT=9000)
+	@$(BIN)/gpu-extender serve --config configs/demo.yaml --examples $(if $(PORT),--port $(PORT))
 
 test: $(READY)  ## all tests that need no control plane, with coverage by COVERAGE=1
 ifeq ($(filter-out 0,$(COVERAGE)),)

@@ -8,7 +8,7 @@ from injector.admitted_pod import AdmittedPod
 from injector.review import ReviewError
 from scoring.faults import Fault
 from scoring.quantity import shorten
-from scoring.resources import ResourceScope, is_whole_gpu
+from scoring.resources import ResourceScope
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
@@ -111,7 +111,7 @@ class TolerationStep:
     """Lets GPU pods onto nodes that are tainted with the name of their resource.
 
     The toleration is that of the ``ExtendedResourceToleration`` admission plugin; for
-    slices and shares, nodes tainted with the vendor's whole GPU are tolerated, too.
+    slices, shares and partitions, nodes tainted with the vendor's GPU are, too.
     """
 
     scope: ResourceScope
@@ -122,8 +122,7 @@ class TolerationStep:
         for resource in pod.asked_resources():
             if self.scope.is_gpu(resource):
                 keys[resource] = None
-                if not is_whole_gpu(resource):
-                    keys[f"{resource.partition('/')[0]}/gpu"] = None
+                keys[f"{resource.partition('/')[0]}/gpu"] = None
         if not keys:
             return ()
         spec = pod.edit()["spec"]

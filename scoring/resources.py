@@ -126,5 +126,9 @@ def is_whole_gpu(resource: str) -> bool:
 
     >>> is_whole_gpu("nvidia.com/gpu"), is_whole_gpu("nvidia.com/mig-1g.10gb")
     (True, False)
+    >>> is_whole_gpu("amd.com/spx_nps1"), is_whole_gpu("amd.com/cpx_nps4")
+    (True, False)
     """
-    return resource.endswith("/gpu")
+    return resource.endswith("/gpu") or (
+        resource.startswith(_AMD_WHOLE) and is_amd_partition(resource)
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cluster.api.protocol import Api
+from cluster.api.protocol import Api, NamedApi
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
 from cluster.watch.cluster_watch import ClusterWatch
 from extender.tracking.assumed_pods import AssumedPods
@@ -16,7 +16,7 @@ from service.settings.policy import ExtenderSettings
 from service.settings.process import ClusterSettings
 
 
-def connect_to(settings: ClusterSettings, folder: Path) -> Api:
+def connect_to(settings: ClusterSettings, folder: Path) -> NamedApi:
     """Return the API server that the settings name; raise `ValueError` if none."""
     # Half a second and 100 MB that a cluster from files need not pay.
     from cluster.api.server import connect  # noqa: PLC0415 - see above

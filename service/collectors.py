@@ -36,7 +36,7 @@ class CacheCollector(Collector):
 
     def collect(self) -> list[Metric]:
         """Return the gauges of this moment."""
-        generation = failing = unreadable = 0
+        generation = failing = unreadable = unread = 0
         with contextlib.suppress(NotSyncedError):
             snapshot = self._source.current()
             generation = snapshot.generation
@@ -44,6 +44,8 @@ class CacheCollector(Collector):
             unreadable = sum(
                 not pod.gpu_requirements.is_readable for pod in snapshot.pending
             )
+            is_unread = [gpus.is_memory_unread for gpus in snapshot.gpus.kinds]
+            unread = int(np.count_nonzero(np.array(is_unread)[snapshot.gpus.codes]))
         families: list[Metric] = [
             _gauge(
                 "gpu_extender_cache_synced", "1 once all is counted.", generation > 0
@@ -62,6 +64,11 @@ class CacheCollector(Collector):
                 "gpu_extender_unreadable_pending_pods",
                 "Pending pods with an annotation on GPU types that cannot be read.",
                 unreadable,
+            ),
+            _gauge(
+                "gpu_extender_unreadable_gpu_memory_nodes",
+                "Nodes with a label that states less memory than any GPU has.",
+                unread,
             ),
         ]
         objects = GaugeMetricFamily(

@@ -156,10 +156,16 @@ class Runtime:
     ----------
     config : Path
         The configuration file; other paths in it are relative to its folder.
+    port : int, optional
+        Of the HTTP listener, in place of the configuration's.
     """
 
-    def __init__(self, config: Path, settings: Settings) -> None:
+    def __init__(
+        self, config: Path, settings: Settings, port: int | None = None
+    ) -> None:
+        settings = settings.with_port(port)
         self._config = config
+        self._port = port
         self._folder = config.resolve().parent
         self.live = Live(settings, build_verb_options(settings))
         self.metrics = Metrics()
@@ -265,7 +271,7 @@ class Runtime:
 
     def _load_settings(self) -> None:
         """Put scoring and fallback to use; anything else needs a restart."""
-        fresh = read_settings(self._config)
+        fresh = read_settings(self._config).with_port(self._port)
         old = self.live.settings
         in_use, kept = merge_settings(old, fresh)
         self._webhook.use(in_use.fallback)

@@ -29,6 +29,11 @@ SCOPE: Final = ResourceScope(
         "nvidia.com/gpu.shared",
         "nvidia.com/mig-*",
         "amd.com/gpu",
+        "amd.com/spx_*",
+        "amd.com/dpx_*",
+        "amd.com/tpx_*",
+        "amd.com/qpx_*",
+        "amd.com/cpx_*",
     ),
     managed_prefixes=("nvidia.com/", "amd.com/"),
 )

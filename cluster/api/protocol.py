@@ -81,3 +81,17 @@ class Api(Protocol):
     def merge(self, path: str, body: bytes) -> None:
         """Merge an object into the one at `path`, and lists by their items' names."""
         ...
+
+
+class NamedApi(Api, Protocol):
+    """An API server whose address can be told."""
+
+    @property
+    def url(self) -> str:
+        """Scheme, host and port."""
+        ...
+
+    @property
+    def credentials(self) -> str:
+        """Where address and credentials come from, for a message."""
+        ...

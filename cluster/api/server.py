@@ -6,19 +6,22 @@ lists and watches come as bytes, and are decoded into what we read of them.
 
 import contextlib
 import http.client
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 import urllib3
+import yaml
 from kubernetes import config
 from kubernetes.client.configuration import Configuration
 from kubernetes.client.rest import RESTClientObject
+from kubernetes.config import kube_config
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.util import Timeout
@@ -33,6 +36,8 @@ CONNECT_TIMEOUT_SECONDS: Final = 5.0
 READ_TIMEOUT_SECONDS: Final = 90.0
 
 MAX_ERROR_BYTES: Final = 65_536
+
+MAX_MESSAGE: Final = 300
 
 CHUNK_BYTES: Final = 262_144
 
@@ -76,6 +81,8 @@ class ApiServer:
     configure : callable
         Reads the configuration. Called again after 401: credentials in files, and those
         that a plugin makes, may have changed.
+    credentials : str
+        Where they come from, for a message.
     connect_timeout_seconds, read_timeout_seconds : float
         The second one bounds the silence between two reads, not the whole answer.
     """
@@ -84,15 +91,22 @@ class ApiServer:
         self,
         configure: Callable[[], Configuration],
         *,
+        credentials: str = "",
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
     ) -> None:
         self._configure = configure
+        self.credentials = credentials
         self._timeout = Timeout(
             connect=connect_timeout_seconds, read=read_timeout_seconds
         )
         self._lock = threading.Lock()
         self._session = _Session(configure())
+
+    @property
+    def url(self) -> str:
+        """Scheme, host and port."""
+        return self._session.host
 
     def get(self, path: str, query: Mapping[str, str]) -> "ApiResponse":
         """Return the body of a 200 answer; raise `ApiError` for any other."""
@@ -294,11 +308,33 @@ def connect(
     -----
     Nothing is sent yet.
     """
+    if kubeconfig is None and context is None and _is_in_pod():
+        credentials = "the pod's service account"
+    else:
+        credentials = f"kubeconfig {_location(kubeconfig)}"
     return ApiServer(
         lambda: _configuration(kubeconfig, context),
+        credentials=credentials,
         connect_timeout_seconds=connect_timeout_seconds,
         read_timeout_seconds=read_timeout_seconds,
     )
+
+
+def _is_in_pod() -> bool:
+    """Whether there is a service account to be read."""
+    try:
+        config.load_incluster_config(client_configuration=Configuration())
+    except config.ConfigException:
+        return False
+    return True
+
+
+def _location(kubeconfig: Path | None) -> str:
+    """Return the path of the kubeconfig; several with colons between, by default."""
+    if kubeconfig is not None:
+        return str(kubeconfig)
+    location: str = kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+    return str(Path(location).expanduser())
 
 
 def _configuration(kubeconfig: Path | None, context: str | None) -> Configuration:
@@ -309,6 +345,9 @@ def _configuration(kubeconfig: Path | None, context: str | None) -> Configuratio
         with contextlib.suppress(config.ConfigException):
             config.load_incluster_config(client_configuration=configuration)
             return configuration
+    location = _location(kubeconfig)
+    if ":" not in location:
+        _check_kubeconfig(location)
     try:
         config.load_kube_config(
             config_file=None if kubeconfig is None else str(kubeconfig),
@@ -316,9 +355,76 @@ def _configuration(kubeconfig: Path | None, context: str | None) -> Configuratio
             client_configuration=configuration,
         )
     except Exception as error:  # the client lets errors of the parser and more through
-        where = "default kubeconfig" if kubeconfig is None else str(kubeconfig)
-        raise KubeconfigError(f"{where}: {shorten(str(error), 300)}") from error
+        message = _one_line(error).removeprefix("Invalid kube-config file. ")
+        for own in (f"{location}/", f" in {location}"):
+            message = message.replace(own, "")
+        raise KubeconfigError(f"kubeconfig {location}: {message}") from error
+    _check_server(location, configuration.host)
     return configuration
+
+
+def _check_kubeconfig(location: str) -> None:
+    """Raise `KubeconfigError` for a file in which the client would find no words."""
+    try:
+        tree = yaml.safe_load(Path(location).read_bytes())
+    except FileNotFoundError as error:
+        wanted = "cluster.kubeconfig, --kubeconfig or KUBECONFIG names another"
+        raise KubeconfigError(
+            f"kubeconfig {location}: there is no such file; {wanted}"
+        ) from error
+    except yaml.MarkedYAMLError as error:  # its text would show the line, a secret
+        line = 0 if error.problem_mark is None else error.problem_mark.line + 1
+        raise KubeconfigError(
+            f"kubeconfig {location}: line {line}: {error.problem}"
+        ) from error
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        message = _one_line(error).removeprefix(f"{location}: ")
+        raise KubeconfigError(f"kubeconfig {location}: {message}") from error
+    if not isinstance(tree, dict) or not tree.get("clusters"):  # never show secrets
+        raise KubeconfigError(
+            f"kubeconfig {location}: wanted clusters, users and contexts as kubectl"
+            " writes them, got no clusters"
+        )
+
+
+def _check_server(location: str, server: str) -> None:
+    """Raise `KubeconfigError` for an address that nobody can be called at."""
+    try:
+        parts = urlsplit(server)
+        is_good = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise KubeconfigError(
+            f"kubeconfig {location}: clusters[].cluster.server: wanted a URL such as"
+            f" https://10.0.0.1:6443, got {shorten(server)}"
+        )
+
+
+def _one_line(error: Exception) -> str:
+    """Return what an error says, on one line and not too long."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return _cut(str(error))
+
+
+def _cut(text: str) -> str:
+    """Return a text on one line and not too long."""
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 3]}..."
+
+
+# What the transport's messages begin with, such as ``HTTPSConnection(host='a'): ``.
+_CONNECTION: Final = re.compile(r"^<?\w*(?:Connection|Pool)\w*\([^()]*\)>?: ")
+
+# Where in whose source it was raised.
+_ORIGIN: Final = re.compile(r" \(_ssl\.c:\d+\)|\[Errno -?\d+\] ")
+
+
+def _transport_message(error: Exception) -> str:
+    """Return what the transport says, without what is of its own inside."""
+    return _ORIGIN.sub("", _CONNECTION.sub("", _one_line(error)))
 
 
 @contextlib.contextmanager
@@ -329,7 +435,8 @@ def _translated() -> Iterator[None]:
     except urllib3.exceptions.ReadTimeoutError as error:
         raise ApiError("no byte within the read timeout", reason="silent") from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise ApiError(shorten(str(error), 300), reason="unreachable") from error
+        message = _transport_message(error)
+        raise ApiError(message, reason="unreachable") from error
 
 
 def _error_of(response: urllib3.BaseHTTPResponse) -> ApiError:
@@ -341,7 +448,7 @@ def _error_of(response: urllib3.BaseHTTPResponse) -> ApiError:
         message = msgspec.json.decode(data, type=_Status).message or message
     response.close()
     return ApiError(
-        shorten(message, 300),
+        _cut(message),
         reason="expired"
         if response.status == HTTPStatus.GONE
         else f"http_{response.status}",

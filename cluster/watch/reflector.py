@@ -35,6 +35,9 @@ DOUBTED_REFUSALS: Final = 5
 
 STOP_SECONDS: Final = 5.0
 
+# What the log says of an error after which a list or watch is tried again.
+INTERRUPTED: Final = "watch interrupted"
+
 # Answers after which the version that we hold is of no use.
 _RELIST_REASONS: Final = frozenset({"expired", "error_event", "undecodable"})
 
@@ -296,7 +299,7 @@ class Reflector:
         fields = self._fields(
             reason=error.reason, error=str(error), delay_seconds=round(delay, 3)
         )
-        logger.log(level, "watch interrupted", extra=fields)
+        logger.log(level, INTERRUPTED, extra=fields)
         self._is_failing = True
         return delay
 

@@ -16,7 +16,7 @@ from scoring.gpu.node_gpus import NO_GPUS, Bounds, NodeGpus
 from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import NodeFacts
 from scoring.quantity import MAX_QUANTITY, show_amount, show_bytes, show_free
-from scoring.resources import Request, is_whole_gpu
+from scoring.resources import Request, is_part, is_whole_gpu
 from scoring.snapshot import BoolArray, Float64Array, IndexArray, Snapshot
 
 
@@ -39,8 +39,9 @@ def show_gpu_requirements(gpu_requirements: GpuRequirements, request: Request) -
         parts.append("not " + " or ".join(gpu_requirements.excluded))
     if gpu_requirements.min_memory:
         parts.append(f"at least {show_bytes(gpu_requirements.min_memory)} of memory")
+    is_linked = gpu_requirements.linked == "required"
     if gpu_requirements.wants_whole_gpus and any(
-        is_whole_gpu(name) for name, _ in request
+        is_whole_gpu(name) or (is_linked and is_part(name)) for name, _ in request
     ):
         parts.append("whole cards")
     return ", ".join(parts)
@@ -53,6 +54,8 @@ def show_gpus(gpus: NodeGpus, request: Request = ()) -> str:
     'A100, shared by 4'
     """
     parts = [gpus.model or "cards of an unknown model"]
+    if gpus.is_part:
+        parts.append("parts of a card")
     if gpus.profile:
         parts.append(f"cut into {gpus.profile}")
     if gpus.is_shared:

@@ -13,6 +13,9 @@ a node is known that an earlier label tells to be something else, the terms of
 the later labels leave that value of the earlier one out, which concerns no node that a
 later label decides.
 
+Where the filter tells a part of a GPU by a memory that is too small for the model, a
+term leaves out the values that say so on known nodes.
+
 Exclusions and memory become **one** list of values to be kept out, under each label:
 those that are refused whatever else a node says, and that no known node carries which
 is taken. Nodes without labels stay open to them.
@@ -23,7 +26,7 @@ filter takes, nor one that comes later, as long as it spells its model in one of
 ways, and its labels do not contradict each other.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -136,18 +139,26 @@ class _LabelJudge:
 
     def accepted(self) -> tuple[LabelTerm, ...]:
         """Return one or more terms for each type label."""
-        too_small = tuple(self._too_small())
         names = self._names_of(self.gpu_requirements.types)
-        found: list[LabelTerm] = []
-        for index, label in enumerate(self.rules.type_labels):
-            values = {
+        accepted = {
+            label: {
                 value
                 for value in self._seen(label) | self._of_table(label, names)
                 if self._may_be(label, value)
-            } | self._decided(label)
+            }
+            | self._decided(label)
+            for label in self.rules.type_labels
+        }
+        too_small = {rule.key: set(rule.values) for rule in self._too_small()}
+        of_type = self._memory_beside(accepted)
+        found: list[LabelTerm] = []
+        for index, (label, values) in enumerate(accepted.items()):
             if not values:
                 continue
-            others = (*self._told_otherwise(index, values), *too_small)
+            others = (
+                *self._told_otherwise(index, values),
+                *self._of_parts(label, values, of_type, too_small),
+            )
             if label.endswith("*"):
                 keys = [f"{label[:-1]}{value}" for value in sorted(values)]
                 found += [(LabelRule(key, "Exists"), *others) for key in keys]
@@ -192,10 +203,62 @@ class _LabelJudge:
             refused = {
                 value
                 for value in self._seen(label)
-                if not self.criteria.may_hold(self.rules.read({label: value}, 0))
+                if not self.criteria.may_hold(self.rules.read({label: value}))
             } - self._taken(label)
             if refused:
                 yield _listed(label, "NotIn", refused)
+
+    def _memory_beside(
+        self, accepted: Mapping[str, set[str]]
+    ) -> Mapping[str, set[str]]:
+        """Return memory label -> values on known nodes of an accepted type.
+
+        Those that a node to be taken carries are left out.
+        """
+        kinds = [
+            kind
+            for kind in self.kinds
+            if any(
+                not values.isdisjoint(values_of(kind, label))
+                for label, values in accepted.items()
+            )
+        ]
+        return {
+            label: {value for kind in kinds for value in values_of(kind, label)}
+            - self._taken(label)
+            for label in self.rules.memory_labels
+        }
+
+    def _of_parts(
+        self,
+        label: str,
+        accepted: set[str],
+        of_type: Mapping[str, set[str]],
+        too_small: Mapping[str, set[str]],
+    ) -> Iterator[LabelRule]:
+        """Yield what keeps out memory that is too small, or that of parts of GPUs.
+
+        What is a part depends on the model: a value is one of a part if it suits none
+        of those that are `accepted` under the type label.
+        """
+        for memory_label, values in of_type.items():
+            refused = too_small.get(memory_label, set()).union(
+                value
+                for value in values
+                if not any(
+                    self._takes(label, stated, memory_label, value)
+                    for stated in accepted
+                )
+            )
+            if refused:
+                yield _listed(memory_label, "NotIn", refused)
+
+    def _takes(self, label: str, stated: str, memory_label: str, memory: str) -> bool:
+        """Whether a node with these two labels may be taken."""
+        if label.endswith("*"):
+            label = f"{label[:-1]}{stated}"
+        gpus = self.rules.read({label: stated, memory_label: memory})
+        return self.criteria.may_take(gpus)
 
     def _may_be(self, label: str, stated: str) -> bool:
         """Whether a node may be taken whose model is told by this value."""

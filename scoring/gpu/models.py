@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.resources import files
 from itertools import chain
@@ -21,6 +21,13 @@ _DROPPED: Final = re.compile(r"[^A-Za-z0-9._\s-]")
 _JOINED: Final = re.compile(r"[\s_-]+")
 
 _VENDOR_PREFIX: Final = "nvidia-"
+
+# The board, the slices of one that MIG has cut, frame buffer, series, extras.
+_VIRTUAL: Final = re.compile(
+    r"(?:grid-)?(?P<board>[a-z0-9-]+?)-(?:[1-9]-)?(?P<gib>\d{1,3})[abcq]"
+    r"(?:4|me|nome|meall|gfx)?",
+    re.ASCII,
+)
 
 # Characters: pods name models, too, at any length.
 _MAX_REMEMBERED_NAME: Final = 128
@@ -88,6 +95,9 @@ class GpuModel:
         Empty for a GPU that cannot be cut.
     names : tuple of str
         All other names.
+    is_unified : bool
+        Whether the memory is that of the system: what a label states is then what was
+        left to the GPU at some time, and says nothing of the model.
     """
 
     name: str
@@ -97,6 +107,7 @@ class GpuModel:
     links: str = ""
     mig: tuple[MigProfile, ...] = ()
     names: tuple[str, ...] = ()
+    is_unified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +122,8 @@ class NameLists:
         label key -> name -> the model or family that it means under that label
     no_model : tuple of str
         Names that say no more than that there is a GPU.
+    boards : mapping
+        board, as names of virtual GPUs call it -> its model
     """
 
     aliases: Mapping[str, Sequence[str]] = field(
@@ -120,6 +133,7 @@ class NameLists:
         default_factory=lambda: MappingProxyType({})
     )
     no_model: tuple[str, ...] = ()
+    boards: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class GpuTableError(FaultsError):
@@ -145,6 +159,8 @@ class GpuTable:
         Normal forms of the names that stand for no model.
     spellings : mapping
         normal form of a name -> how it is written
+    boards : mapping
+        board, as names of virtual GPUs call it, in normal form -> the same
     """
 
     models: Mapping[str, GpuModel]
@@ -152,12 +168,26 @@ class GpuTable:
     label_names: Mapping[str, Mapping[str, Models]]
     no_model: frozenset[str]
     spellings: Mapping[str, tuple[str, ...]]
+    boards: Mapping[str, Models]
 
     def find(self, name: str, label: str = "") -> Models:
         """Return the models that `name` stands for; none for an unknown name."""
         normal = normal_name(name)
         scoped = self.label_names.get(label, {}).get(normal)
         return self.names.get(normal, frozenset()) if scoped is None else scoped
+
+    def find_with_parts(self, name: str, label: str = "") -> tuple[Models, int]:
+        """Return what `find` does, and of a virtual GPU its board and memory, bytes.
+
+        Names of virtual GPUs say both: ``A10-4Q``, ``GRID-A100D-1-10CME``.
+        """
+        models = self.find(name, label)
+        found = None if models else _VIRTUAL.fullmatch(normal_name(name))
+        if found is None:
+            return models, 0
+        models = self.boards.get(found["board"]) or self.find(found["board"])
+        size = int(found["gib"]) * GIB or GIB // 2  # 0 stands for 512 MiB
+        return models, size if models else 0
 
     def synonyms(self, name: str) -> frozenset[str]:
         """Return, in normal form, all names that stand for the same as `name`."""
@@ -207,6 +237,7 @@ def build_table(models: Iterable[GpuModel], lists: NameLists) -> GpuTable:
         MappingProxyType(label_names),
         no_model,
         MappingProxyType({name: tuple(as_) for name, as_ in claims.written.items()}),
+        _scoped(lists.boards, owners, claims.faults),
     )
 
 
@@ -279,10 +310,13 @@ def _read_data() -> tuple[tuple[GpuModel, ...], NameLists]:
             links=row["links"],
             mig=geometries[row["mig"]] if "mig" in row else (),
             names=tuple(row.get("names", ())),
+            is_unified=row.get("unified", False),
         )
         for row in data["models"]
     )
-    return models, NameLists(data["families"], data["labels"], tuple(data["no_model"]))
+    return models, NameLists(
+        data["families"], data["labels"], tuple(data["no_model"]), data["boards"]
+    )
 
 
 def _profiles(
@@ -323,5 +357,5 @@ def extended_table(
     }
     return build_table(
         (*own_models, *models),
-        NameLists(MappingProxyType(more), lists.label_names, lists.no_model),
+        replace(lists, aliases=MappingProxyType(more)),
     )

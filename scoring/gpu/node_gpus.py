@@ -9,9 +9,11 @@ from typing import Final
 
 from scoring.gpu.models import GIB, GpuTable, Models, default_table, normal_name
 from scoring.quantity import MAX_QUANTITY
-from scoring.resources import Request, is_whole_gpu
+from scoring.resources import Request, is_amd_partition, is_part, is_whole_gpu
 
 _MIG_PREFIX: Final = "nvidia.com/mig-"
+
+_AMD_PREFIX: Final = "amd.com/"
 
 _SHARED: Final = ".shared"
 
@@ -55,7 +57,12 @@ class NodeGpus:
     possible_names : frozenset of str
         Names that may hold: those of models between which the labels do not decide.
     memory : Bounds
-        Of a whole GPU, as its nominal size.
+        Of a GPU, as its nominal size, or of the part of one that the node has for it.
+    is_part : bool
+        Whether the node has parts of GPUs under the name of GPUs: a fraction sold by a
+        cloud, a virtual GPU, a partition of AMD's.
+    is_memory_unread : bool
+        Whether a label states a memory that can be none.
     is_shared : bool
         Whether one of ``nvidia.com/gpu`` is a share of something.
     replicas : int
@@ -64,6 +71,8 @@ class NodeGpus:
         The MIG profile that one of ``nvidia.com/gpu`` is; empty for a GPU.
     slice_replicas : tuple of (str, int)
         MIG profile, as in resource names -> number of sharers, where above one.
+    partition : str
+        The mode of AMD's GPUs, as in resource names; empty if unknown or several.
     links : str
         Kind of link between several GPUs, by the model; empty if unknown.
     vendor : str
@@ -74,17 +83,20 @@ class NodeGpus:
     names: frozenset[str] = frozenset()
     possible_names: frozenset[str] = frozenset()
     memory: Bounds = ANY_SIZE
+    is_part: bool = False
+    is_memory_unread: bool = False
     is_shared: bool = False
     replicas: int = 1
     profile: str = ""
     slice_replicas: tuple[tuple[str, int], ...] = ()
+    partition: str = ""
     links: str = ""
     vendor: str = ""
 
     @property
     def is_whole(self) -> bool:
         """Whether one of ``nvidia.com/gpu`` is a GPU that nobody else uses."""
-        return not (self.is_shared or self.profile)
+        return not (self.is_shared or self.is_part or self.profile)
 
     @property
     def undivided(self) -> Bounds:
@@ -92,7 +104,10 @@ class NodeGpus:
         return _slice_memory(self.profile) if self.profile else self.memory
 
     def memory_of(self, resource: str) -> Bounds:
-        """Return the memory of one unit of `resource`: a GPU, a share or a slice."""
+        """Return the memory of one unit of `resource`: a GPU, a share or a slice.
+
+        Of a resource whose unit nobody knows, it is not known.
+        """
         if resource.startswith(_MIG_PREFIX):
             profile = resource.removeprefix(_MIG_PREFIX)
             is_share = profile.endswith(_SHARED)
@@ -101,9 +116,12 @@ class NodeGpus:
             return _slice_memory(profile).shared_by(replicas)
         if resource.endswith(_SHARED):
             return self.memory.shared_by(self.replicas if self.is_shared else 0)
-        if not is_whole_gpu(resource):
-            return self.memory
-        return self.undivided.shared_by(self.replicas)
+        if is_whole_gpu(resource):
+            return self.undivided.shared_by(self.replicas)
+        if is_amd_partition(resource):
+            is_mode = resource == f"{_AMD_PREFIX}{self.partition}"
+            return self.memory if is_mode else self.memory.shared_by(0)
+        return ANY_SIZE
 
 
 NO_GPUS: Final = NodeGpus()
@@ -151,6 +169,12 @@ DEFAULT_MEMORY_LABELS: Final = (
 
 # A GPU shows a little less than its nominal size: a "16 GB" T4 has 15,360 MiB.
 MIN_MEMORY_PERCENT: Final = 93
+
+# Less is no whole GPU: neither error correction nor the driver takes so much.
+MIN_WHOLE_PERCENT: Final = 75
+
+# What a number without a unit may be of the nominal size to be one of GiB.
+_GIB_PERCENT: Final = range(MIN_WHOLE_PERCENT, 111)
 
 _REPLICAS: Final = ".replicas"
 
@@ -256,25 +280,34 @@ class GpuLabelRules:
     type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
     memory_labels: tuple[str, ...] = DEFAULT_MEMORY_LABELS
 
-    def read(self, labels: Mapping[str, str], offered: int) -> NodeGpus:
+    def read(self, labels: Mapping[str, str], offered: int = 0) -> NodeGpus:
         """Return what the labels say; `offered` is the count of ``nvidia.com/gpu``."""
         label, stated = self.stated_model(labels)
         product, profile, is_marked = without_marks(stated)
         profile = profile or labels.get(_SLICE_LABEL, "")
         replicas = _replicas(labels, is_marked=is_marked)
-        memory = ANY_SIZE if profile else self._stated_memory(labels)
+        partition = labels.get(_AMD_PARTITION, "").lower()
+        models, board_part = self.table.find_with_parts(product, label)
+        memory, is_unread = self._stated_memory(labels, models)
+        if board_part and memory.high >= board_part * MIN_WHOLE_PERCENT // 100:
+            memory = Bounds(board_part, board_part)
         gpus = NodeGpus(
+            is_part=board_part > 0 or is_part(f"{_AMD_PREFIX}{partition}"),
+            is_memory_unread=is_unread and not profile,
             is_shared=replicas != 1,
             replicas=replicas,
             profile=profile,
             slice_replicas=_slice_replicas(labels),
+            partition=partition,
             vendor=self._vendor(labels, label, product),
         )
         if _is_mixed(labels, offered, replicas):
             return gpus
+        if profile:
+            memory = ANY_SIZE
         if not product:
             return replace(gpus, memory=memory)
-        return self.identify(gpus, product, self.table.find(product, label), memory)
+        return self.identify(gpus, product, models, memory)
 
     def _vendor(self, labels: Mapping[str, str], label: str, product: str) -> str:
         """Return whose GPUs they are by the labels, of which one says `product`."""
@@ -301,26 +334,49 @@ class GpuLabelRules:
         if not models:
             names = frozenset({normal_name(product)})
             return replace(gpus, model=product, names=names, memory=memory)
-        fitting = frozenset(
-            name
-            for name in models
-            if memory.high * MIN_MEMORY_PERCENT // 100
-            <= self.table.models[name].memory
-            <= memory.high
-        )
-        if memory != ANY_SIZE and fitting:
-            models = fitting
+        memory, models, is_part = self._compared(gpus, models, memory)
         found = [self.table.models[name] for name in sorted(models)]
         names, possible = self.table.names_around(models)
-        gpus = replace(gpus, names=names, possible_names=possible)
-        if len(found) == 1:
-            only = found[0]
-            nominal = Bounds(only.memory, only.memory)
-            return replace(gpus, model=only.name, memory=nominal, links=only.links)
-        if memory == ANY_SIZE or fitting:
-            sizes = [model.memory for model in found]
-            memory = Bounds(min(sizes), max(sizes))
-        return replace(gpus, model=product, memory=memory)
+        if gpus.is_part:  # a virtual GPU has a name of its own, too
+            names |= {normal_name(product)}
+        return replace(
+            gpus,
+            model=found[0].name if len(found) == 1 else product,
+            names=names,
+            possible_names=possible,
+            memory=memory,
+            is_part=is_part,
+            links=found[0].links if len(found) == 1 and not is_part else "",
+        )
+
+    def _compared(
+        self, gpus: NodeGpus, models: Models, memory: Bounds
+    ) -> tuple[Bounds, Models, bool]:
+        """Return the memory, the models and whether they are parts, by nominal sizes.
+
+        A stated memory far below the nominal size is that of a part, whoever states
+        it. Where a name stands for several models, those that are too small are out.
+        """
+        size_of = {name: self.table.models[name].memory for name in models}
+        if any(self.table.models[name].is_unified for name in models):
+            memory = ANY_SIZE  # what labels state is what the system leaves to the GPU
+        least, most = min(size_of.values()), max(size_of.values())
+        if gpus.is_part:
+            is_known = memory != ANY_SIZE
+            return memory if is_known else Bounds(0, most), models, True
+        if memory == ANY_SIZE:
+            return Bounds(least, most), models, False
+        shown = -(-memory.high * MIN_MEMORY_PERCENT // 100)  # as it was stated
+        fitting = {name for name in models if shown <= size_of[name] <= memory.high}
+        if fitting:
+            sizes = [size_of[name] for name in fitting]
+            return Bounds(min(sizes), max(sizes)), frozenset(fitting), False
+        larger = {name for name in models if shown <= size_of[name]}
+        if larger and all(
+            shown * 100 < size_of[name] * MIN_WHOLE_PERCENT for name in larger
+        ):
+            return memory, frozenset(larger), True
+        return Bounds(least, most) if len(models) == 1 else memory, models, False
 
     def names_model(self, stated: str) -> bool:
         """Whether the value of a type label is more than that there is a GPU."""
@@ -342,17 +398,34 @@ class GpuLabelRules:
                 return label, name
         return "", ""
 
-    def _stated_memory(self, labels: Mapping[str, str]) -> Bounds:
-        """Return the largest nominal size that the first memory label stands for."""
+    def _stated_memory(
+        self, labels: Mapping[str, str], models: Models
+    ) -> tuple[Bounds, bool]:
+        """Return the largest nominal size that the first memory label stands for.
+
+        Also whether a label states what no GPU has.
+        """
+        is_unread = False
         for label in self.memory_labels:
             found = _MEMORY.fullmatch(labels.get(label, ""))
-            if found is not None and int(found[1]):
-                unit = GIB if found[2].startswith("G") else GIB // 1024
-                size = min(
-                    int(found[1]) * unit * 100 // MIN_MEMORY_PERCENT, MAX_QUANTITY
-                )
-                return Bounds(size, size)
-        return ANY_SIZE
+            if found is None:
+                continue
+            number = int(found[1])
+            size = number * (GIB if found[2].startswith("G") else GIB // 1024)
+            if not found[2] and size < GIB and self._are_gib(number, models):
+                size = number * GIB
+            if size >= GIB:
+                size = min(size * 100 // MIN_MEMORY_PERCENT, MAX_QUANTITY)
+                return Bounds(size, size), is_unread
+            is_unread = True
+        return ANY_SIZE, is_unread
+
+    def _are_gib(self, number: int, models: Models) -> bool:
+        """Whether so many GiB are about the nominal size of one of the models."""
+        return any(
+            number * GIB * 100 // self.table.models[name].memory in _GIB_PERCENT
+            for name in models
+        )
 
 
 class _RulesInUse:
@@ -393,9 +466,8 @@ def _replicas(labels: Mapping[str, str], *, is_marked: bool) -> int:
     replicas = max(counts)
     if replicas > 1:
         return replicas
-    is_partition = not labels.get(_AMD_PARTITION, "SPX").upper().startswith("SPX")
     is_shared = any(labels.get(key, "") not in _NOT_SHARED for key in _SHARING_LABELS)
-    return 0 if is_marked or is_shared or is_partition else 1
+    return 0 if is_marked or is_shared else 1
 
 
 def _is_mixed(labels: Mapping[str, str], offered: int, replicas: int) -> bool:

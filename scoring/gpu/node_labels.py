@@ -11,6 +11,7 @@ from scoring.gpu.models import GpuTable, Models, normal_name
 from scoring.gpu.node_gpus import (
     ANY_SIZE,
     MIN_MEMORY_PERCENT,
+    Bounds,
     GpuLabelRules,
     NodeGpus,
     without_marks,
@@ -188,15 +189,21 @@ def _readings(rules: GpuLabelRules, label: str, stated: str) -> tuple[NodeGpus, 
     """Return the readings; `label` is empty where it changes no meaning."""
     product, profile, is_marked = without_marks(stated)
     replicas = 0 if is_marked else 1
-    gpus = NodeGpus(is_shared=is_marked, replicas=replicas, profile=profile)
+    models, board_part = rules.table.find_with_parts(product, label)
+    gpus = NodeGpus(
+        is_part=board_part > 0,
+        is_shared=is_marked,
+        replicas=replicas,
+        profile=profile,
+    )
     if not product:
         return (gpus,)
-    models = rules.table.find(product, label)
     parts = {models}
     if not profile:  # the memory label is then that of a slice
         parts |= _alike_in_memory(models, rules.table)
+    memory = Bounds(board_part, board_part) if board_part else ANY_SIZE
     return tuple(
-        rules.identify(gpus, product, part, ANY_SIZE)
+        rules.identify(gpus, product, part, memory)
         for part in sorted(parts, key=sorted)
     )
 

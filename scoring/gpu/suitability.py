@@ -6,7 +6,13 @@ from typing import Final
 from scoring.gpu.models import normal_name
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.gpu.requirements import GpuRequirements
-from scoring.resources import PODS, STANDARD_RESOURCES, Request, is_whole_gpu
+from scoring.resources import (
+    PODS,
+    STANDARD_RESOURCES,
+    Request,
+    is_part,
+    is_whole_gpu,
+)
 
 # Of a whole request, whose memory would be taken for that of a GPU.
 NEVER_OF_GPUS: Final = frozenset((*STANDARD_RESOURCES, PODS))
@@ -40,7 +46,7 @@ def suitability(
     of_type = _of_kind(gpus, gpu_requirements, request)
     if of_type is not Suitability.SUITS or not gpu_requirements.min_memory:
         return of_type
-    sizes = [gpus.memory_of(resource) for resource, _ in _of_gpus(request)]
+    sizes = [gpus.memory_of(resource) for resource in _units(request)]
     if any(size.high < gpu_requirements.min_memory for size in sizes):
         return Suitability.TOO_LITTLE_MEMORY
     if any(size.low < gpu_requirements.min_memory for size in sizes):
@@ -62,7 +68,7 @@ def may_hold(
     """Whether memory is enough as far as it is known, whatever the type."""
     return all(
         gpus.memory_of(resource).high >= gpu_requirements.min_memory
-        for resource, _ in _of_gpus(request)
+        for resource in _units(request)
     )
 
 
@@ -72,9 +78,13 @@ def _of_kind(
     """Return whether all but the memory suits."""
     if not gpu_requirements.is_readable:
         return Suitability.WRONG_TYPE
-    whole_gpus = any(is_whole_gpu(resource) for resource, _ in request)
-    if whole_gpus and gpu_requirements.wants_whole_gpus and not gpus.is_whole:
-        return Suitability.WRONG_TYPE
+    if gpu_requirements.wants_whole_gpus:
+        whole_gpus = any(is_whole_gpu(resource) for resource, _ in request)
+        if whole_gpus and not gpus.is_whole:
+            return Suitability.WRONG_TYPE
+        parts = any(is_part(resource) for resource, _ in request)
+        if parts and gpu_requirements.linked == "required":
+            return Suitability.WRONG_TYPE
     return _of_type(gpus, gpu_requirements)
 
 
@@ -102,6 +112,11 @@ def choice_of(gpus: NodeGpus, names: tuple[str, ...]) -> int:
     )
 
 
-def _of_gpus(request: Request) -> Request:
-    """Return a request without what is never of a GPU, such as ``cpu``."""
-    return tuple(pair for pair in request if pair[0] not in NEVER_OF_GPUS)
+def _units(request: Request) -> list[str]:
+    """Return the resources whose units are GPUs or parts of them.
+
+    Where there are none of them, all that may be of a GPU, such as
+    ``nvidia.com/gpu-memory``, but not ``cpu``.
+    """
+    names = [name for name, _ in request if name not in NEVER_OF_GPUS]
+    return [name for name in names if is_whole_gpu(name) or is_part(name)] or names

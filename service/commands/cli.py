@@ -8,19 +8,26 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 from service.commands.check_config import check_config
 from service.commands.explain import ExplainOptions, explain_pods
 from service.commands.inject import InjectOptions, inject_pods
-from service.commands.inputs import EXIT_FAULTY_INPUT
+from service.commands.inputs import (
+    EXIT_FAULTY_INPUT,
+    EXIT_NOT_REACHED,
+    NoClusterError,
+)
 from service.commands.scheduler_config import print_scheduler_config
+from service.commands.webhook_config import WebhookConfigOptions, print_webhook_config
 from service.http.middleware import (
     FILTER_PATH,
     MUTATE_PATH,
     PREEMPT_PATH,
     PRIORITIZE_PATH,
 )
-from service.logs import configure_logs
+from service.http.plain import ListenError
+from service.logs import configure_command_logs, configure_logs
 from service.runtime import Runtime
 from service.settings.settings import SettingsError, read_settings
 
@@ -66,6 +73,15 @@ def example_calls(base: str, folder: Path) -> str:
 
 EXIT_CANNOT_SERVE = 1
 
+MAX_PORT: Final = 65_535
+
+
+def _port(text: str) -> int:
+    """Return a port of the command line."""
+    if not (text.isascii() and text.isdigit()) or int(text) > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"wanted a port from 0 to 65535, got {text!r}")
+    return int(text)
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command line."""
@@ -79,6 +95,11 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="run the service")
     serve.add_argument("--config", type=Path, required=True, help="configuration file")
+    serve.add_argument(
+        "--port",
+        type=_port,
+        help="port of the HTTP listener, in place of server.port; 0 takes a free one",
+    )
     serve.add_argument(
         "--examples",
         action="store_true",
@@ -105,6 +126,7 @@ def build_parser() -> argparse.ArgumentParser:
         " /etc/kubernetes/scheduler.conf; needed unless it runs as a pod with a"
         " service account, since --config switches its option --kubeconfig off",
     )
+    _add_webhook_config(commands)
     check = commands.add_parser(
         "check-config", help="print all faults of a configuration file"
     )
@@ -112,6 +134,34 @@ def build_parser() -> argparse.ArgumentParser:
     _add_explain(commands)
     _add_inject(commands)
     return parser
+
+
+def _add_webhook_config(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+) -> None:
+    """Add the subcommand that prints the webhook's registration."""
+    webhook = commands.add_parser(
+        "webhook-config", help="print the MutatingWebhookConfiguration to apply"
+    )
+    webhook.add_argument(
+        "--config", type=Path, required=True, help="configuration file"
+    )
+    address = webhook.add_mutually_exclusive_group()
+    address.add_argument(
+        "--service",
+        metavar="NAMESPACE/NAME",
+        help="Service that leads to the webhook (default: that of"
+        " webhook.selfSigned.dnsNames, which is gpu-extender/gpu-extender)",
+    )
+    address.add_argument(
+        "--url", help="address of the webhook where there is no Service"
+    )
+    webhook.add_argument(
+        "--ca-file",
+        type=Path,
+        help="PEM file with the CA that signed webhook.certificateFile, for caBundle;"
+        " not for certificates of our own or cert-manager's",
+    )
 
 
 def _add_explain(
@@ -205,13 +255,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return the exit status."""
     options = build_parser().parse_args(argv)
     if options.command == "serve":
-        return serve(options.config, with_examples=options.examples)
+        return serve(options.config, with_examples=options.examples, port=options.port)
+    configure_command_logs()
+    try:
+        return _run_command(options)
+    except NoClusterError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_NOT_REACHED
+
+
+def _run_command(options: argparse.Namespace) -> int:
+    """Run one subcommand that ends by itself and return the exit status."""
     if options.command == "scheduler-config":
         return print_scheduler_config(
             options.config,
             options.scheduler_name,
             options.url_prefix,
             options.scheduler_kubeconfig,
+        )
+    if options.command == "webhook-config":
+        return print_webhook_config(
+            WebhookConfigOptions(
+                options.config, options.service, options.url, options.ca_file
+            )
         )
     if options.command == "explain":
         return explain_pods(
@@ -237,8 +303,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return check_config(options.config)
 
 
-def serve(config: Path, *, with_examples: bool) -> int:
-    """Run the service until SIGTERM or SIGINT; a second signal ends the drain."""
+def serve(config: Path, *, with_examples: bool, port: int | None = None) -> int:
+    """Run the service until SIGTERM or SIGINT; a second signal ends the drain.
+
+    A port goes before that of the configuration.
+    """
     try:
         settings = read_settings(config)
     except SettingsError as error:
@@ -255,10 +324,14 @@ def serve(config: Path, *, with_examples: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     try:
-        runtime = Runtime(config, settings)
+        runtime = Runtime(config, settings, port)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_FAULTY_INPUT
+    except ListenError as error:
+        another = "server.port, webhook.port, or --port choose another"
+        sys.stderr.write(f"{error}; {another}\n")
+        return EXIT_CANNOT_SERVE
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CANNOT_SERVE

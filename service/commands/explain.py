@@ -22,7 +22,6 @@ from service.commands.inputs import (
     with_dumps,
     write_quietly,
 )
-from service.logs import configure_logs
 from service.runtime import build_verb_options
 from service.settings.process import ClusterSettings
 from service.settings.settings import Settings
@@ -61,12 +60,12 @@ def explain_pods(options: ExplainOptions) -> int:
     # Other faults shall be told, too: a dump on the command line is read all the same.
     has_cluster = settings is not None or bool(options.dumps)
     settings = _with_cluster(settings or Settings(), options)
-    configure_logs(settings.logging.level)
     verb_options = build_verb_options(settings)
     read = partial(read_subject, options=verb_options)
     subjects = attempt(partial(read_manifests, options.pods, read), messages)
     snapshot = None
-    if has_cluster:
+    is_in_vain = bool(messages) and settings.cluster.source == "kubernetes"
+    if has_cluster and not is_in_vain:
         snapshot = attempt(partial(read_cluster, settings, options.config), messages)
     if subjects is None or snapshot is None or messages:
         sys.stderr.write("\n".join(messages) + "\n")

@@ -35,7 +35,6 @@ from service.commands.inputs import (
     with_dumps,
     write_quietly,
 )
-from service.logs import configure_logs
 from service.settings.settings import Settings
 from service.webhook import Webhook
 
@@ -181,7 +180,6 @@ def inject_pods(options: InjectOptions) -> int:
     messages: list[str] = []
     settings = attempt(partial(read_or_default, options.config), messages)
     settings = _with_files(settings or Settings(), options)
-    configure_logs(settings.logging.level)
     cell, notes = SnapshotCell(), Notes()
     if settings.cluster.source == "file":
         snapshot = attempt(partial(read_cluster, settings, options.config), messages)

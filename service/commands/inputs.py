@@ -1,17 +1,20 @@
 """Inputs of subcommands: manifests, settings and a cluster, each fault told once."""
 
-import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from cluster.api.protocol import ApiError, NamedApi
 from cluster.decode.records import RecordBuilder
 from cluster.dump import list_items, load_dump, read_documents
 from cluster.ledger.ledger import Ledger
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
-from cluster.watch.cluster_watch import ClusterWatch
+from cluster.watch.cluster_watch import REQUIRED_KINDS, ClusterWatch
 from cluster.yaml_text import UNREADABLE, one_line
 from extender.explain.pod import TEMPLATES
 from extender.wire.filter import WireError
@@ -22,11 +25,11 @@ from service.runtime import build_ledger, build_records
 from service.settings.process import ClusterSettings
 from service.settings.settings import Settings, read_settings
 
-logger = logging.getLogger(__name__)
-
 STDIN: Final = Path("/dev/stdin")
 
 EXIT_FAULTY_INPUT: Final = 2
+
+EXIT_NOT_REACHED: Final = 3
 
 POD_KINDS: Final = frozenset({"Pod", *TEMPLATES})
 
@@ -41,7 +44,10 @@ class ManifestError(FaultsError):
 
 
 def attempt(action: Callable[[], _Value], messages: list[str]) -> _Value | None:
-    """Return what `action` returns; None and a message if its input is faulty."""
+    """Return what `action` returns; None and a message if its input is faulty.
+
+    A cluster that is not reached is no fault of an input, and raises.
+    """
     try:
         return action()
     except (ValueError, OSError) as error:
@@ -69,16 +75,90 @@ def folder_of(config: Path | None) -> Path:
 # A large cluster takes a few seconds.
 READ_ONCE_SECONDS: Final = 20.0
 
+# Within this an API server that can be reached has answered a small question.
+REACH_SECONDS: Final = 4.0
 
-class NoClusterError(ValueError):
-    """The cluster could not be read in time."""
+# A list that failed is tried again for so long.
+GIVE_UP_SECONDS: Final = 3.0
+
+_LOOK_SECONDS: Final = 0.05
+
+
+class NoClusterError(RuntimeError):
+    """The API server was not reached, or let us not read what we must."""
+
+
+def reach(api: NamedApi, paths: Sequence[str]) -> None:
+    """Ask for each path once; raise `NoClusterError` with why that is in vain.
+
+    The answer comes within `REACH_SECONDS`, whatever hangs: a name server, a plugin, a
+    firewall.
+    """
+    failures: list[NoClusterError] = []
+
+    def ask() -> None:
+        for path in paths:
+            try:
+                api.read(path)
+            except ApiError as error:
+                failures.append(NoClusterError(explain_failure(error, api, path)))
+                return
+
+    thread = threading.Thread(target=ask, name="reach", daemon=True)
+    thread.start()
+    thread.join(REACH_SECONDS)
+    if thread.is_alive():
+        raise NoClusterError(
+            f"cluster: {api.url} has not answered within {REACH_SECONDS:g} s;"
+            f" {_check_address(api)}"
+        )
+    if failures:
+        raise failures[0]
+
+
+def explain_failure(error: ApiError, api: NamedApi, path: str) -> str:
+    """Return a sentence on why an API server is of no use, and what to do."""
+    what = path.partition("?")[0]
+    match error.status, error.reason:
+        case (HTTPStatus.UNAUTHORIZED, _) | (_, "credentials"):
+            said = str(error) if error.reason == "credentials" else "401 Unauthorized"
+            return (
+                f"cluster: {api.url} does not accept the credentials of"
+                f" {api.credentials}: {said}; renew them"
+            )
+        case HTTPStatus.FORBIDDEN, _:
+            return (
+                f"cluster: {api.url} forbids it: {error}; grant the right, as"
+                " deploy/rbac.yaml does, or take other credentials than those of"
+                f" {api.credentials}"
+            )
+        case 0, "silent":
+            return (
+                f"cluster: {api.url} takes the connection and says nothing;"
+                f" {_check_address(api)}"
+            )
+        case 0, _:
+            return (
+                f"cluster: {api.url} cannot be reached: {error}; {_check_address(api)}"
+            )
+        case HTTPStatus.NOT_FOUND, _:
+            return (
+                f"cluster: {api.url} has no {what}: it is no Kubernetes API server;"
+                f" {_check_address(api)}"
+            )
+    return f"cluster: {api.url} answers {error.status} for {what}: {error}; try again"
+
+
+def _check_address(api: NamedApi) -> str:
+    return f"check the address in {api.credentials}, and the way there"
 
 
 class _Unobserved:
     """A watch observer for a command that reads the cluster once."""
 
     def __init__(self) -> None:
-        self._logged: set[tuple[str, str]] = set()
+        # (kind, why, when) of the first list that failed
+        self.failure: tuple[str, str, float] | None = None
 
     def listed(self, kind: str, count: int) -> None:
         """Take no notice."""
@@ -87,17 +167,12 @@ class _Unobserved:
         """Take no notice."""
 
     def decode_fault(self, kind: str) -> None:
-        """Log it, on stderr."""
-        logger.warning("object not fully decoded", extra={"fields": {"kind": kind}})
+        """Take no notice: the log tells which."""
 
     def watch_restarted(self, kind: str, reason: str) -> None:
-        """Log why it takes so long, once."""
-        if (kind, reason) not in self._logged:
-            self._logged.add((kind, reason))
-            fields = {"kind": kind, "reason": reason}
-            logger.warning(
-                "list or watch ended, trying again", extra={"fields": fields}
-            )
+        """Note a failure."""
+        if kind in REQUIRED_KINDS and self.failure is None:
+            self.failure = kind, reason, time.monotonic()
 
 
 def read_once(
@@ -112,27 +187,46 @@ def read_once(
     Raises
     ------
     ValueError
-        `DumpError` with all faults of the dumps, `NoClusterError` if the API server
-        does not answer in time, or a faulty kubeconfig.
+        `DumpError` with all faults of the dumps, or a faulty kubeconfig.
+    NoClusterError
+        If the API server does not answer in time, or refuses.
     """
     if settings.source == "file":
         for change in load_dump([folder / name for name in settings.files], builder):
             ledger.apply(change)
         return ledger.build()
-    cell = SnapshotCell()
+    api = connect_to(settings, folder)
+    reach(api, [f"/api/v1/{kind}?limit=1" for kind in REQUIRED_KINDS])
+    cell, observer = SnapshotCell(), _Unobserved()
     writer = LedgerWriter(ledger, cell, lambda: None)
-    watch = ClusterWatch(
-        connect_to(settings, folder), writer.submit, builder, _Unobserved()
-    )
+    watch = ClusterWatch(api, writer.submit, builder, observer)
     writer.start()
     watch.start()
     try:
-        if not cell.wait_newer(0, timeout_seconds):
-            raise NoClusterError(f"cluster: not read within {timeout_seconds:.0f} s")
-        return cell.current()
+        return _await_snapshot(cell, observer, api, timeout_seconds)
     finally:
         watch.stop()
         writer.stop()
+
+
+def _await_snapshot(
+    cell: SnapshotCell, observer: _Unobserved, api: NamedApi, timeout_seconds: float
+) -> Snapshot:
+    """Return the first snapshot; raise `NoClusterError` if none comes."""
+    ends = time.monotonic() + timeout_seconds
+    while not cell.wait_newer(0, _LOOK_SECONDS):
+        failure, now = observer.failure, time.monotonic()
+        if failure is not None and now > failure[2] + GIVE_UP_SECONDS:
+            kind, reason, _ = failure
+            raise NoClusterError(
+                f"cluster: {kind} could not be read from {api.url}: {reason}; try again"
+            )
+        if now > ends:
+            raise NoClusterError(
+                f"cluster: {api.url} has not listed all nodes and pods within"
+                f" {timeout_seconds:g} s; try again, or take a dump with --cluster"
+            )
+    return cell.current()
 
 
 def read_cluster(settings: Settings, config: Path | None) -> Snapshot:

@@ -11,7 +11,6 @@ import yaml
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot
 from service.commands.inputs import EXIT_FAULTY_INPUT, read_cluster
-from service.logs import configure_logs
 from service.settings.settings import read_settings
 
 # Priority of the best node times our weight, as far as that can be: 10 times 10 by
@@ -24,6 +23,12 @@ HEADER: Final = """\
 # What kube-scheduler must know of gpu-extender, written by `gpu-extender
 # scheduler-config` from what the nodes offer. kube-scheduler takes exact names only,
 # and sends us no pod that asks for none of them: write it anew when one appears.
+"""
+
+NO_KUBECONFIG: Final = """\
+# A kube-scheduler that is not a pod with a service account needs the path of its own
+# kubeconfig in `clientConnection.kubeconfig` (`--scheduler-kubeconfig`): with --config,
+# its option --kubeconfig counts no more.
 """
 
 
@@ -57,7 +62,6 @@ def print_scheduler_config(
     """
     try:
         settings = read_settings(config)
-        configure_logs(settings.logging.level)
         snapshot = read_cluster(settings, config)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
@@ -150,4 +154,5 @@ def build_scheduler_config(
 
 def render_scheduler_config(config: dict[str, Any]) -> str:
     """Return the configuration as YAML."""
-    return HEADER + yaml.safe_dump(config, sort_keys=False)
+    note = "" if "kubeconfig" in config["clientConnection"] else NO_KUBECONFIG
+    return HEADER + note + yaml.safe_dump(config, sort_keys=False)

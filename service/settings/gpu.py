@@ -72,7 +72,8 @@ class GpuTypeSettings(SettingsModel):
     memory_labels: tuple[LabelKey, ...] = pydantic.Field(
         default=DEFAULT_MEMORY_LABELS,
         description="Labels with the memory of one GPU, in MiB unless they say another"
-        " unit; read for models that the table does not know.",
+        " unit; less than three quarters of a model's nominal size means a part of"
+        " one.",
     )
     aliases: dict[GpuName, tuple[GpuName, ...]] = pydantic.Field(
         default={},

@@ -108,6 +108,7 @@ class Settings(SettingsModel):
             "nvidia.com/gpu.shared",
             "nvidia.com/mig-*",
             "amd.com/gpu",
+            *(f"amd.com/{mode}_*" for mode in ("spx", "dpx", "tpx", "qpx", "cpx")),
         ),
         description="Resources, exact or with a final `*`, that make a pod a GPU pod.",
     )
@@ -124,6 +125,13 @@ class Settings(SettingsModel):
     injection: InjectionSettings = InjectionSettings()
     fallback: FallbackSettings = FallbackSettings()
     logging: LoggingSettings = LoggingSettings()
+
+    def with_port(self, port: int | None) -> "Settings":
+        """Return the settings with another port of the HTTP listener, if any."""
+        if port is None:
+            return self
+        server = self.server.model_copy(update={"port": port})
+        return self.model_copy(update={"server": server})
 
     def gpu_annotations(self) -> GpuAnnotations:
         """Return by which annotations a pod says what it wants of the GPUs."""

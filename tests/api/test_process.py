@@ -2,7 +2,9 @@
 
 import http.client
 import json
+import shutil
 import socket
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from tests.api.two_nodes import (
 from tests.builders import make_node
 from tests.service_process import (
     DEADLINE_SECONDS,
+    ROOT,
     ServiceProcess,
     exchange,
     run_command,
@@ -72,6 +75,41 @@ def test_the_name_localhost_is_listened_on(folder: Path) -> None:
         assert fitting(service) == ["a"]
 
 
+def test_a_port_of_the_command_line_goes_before_the_configured_one(
+    folder: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = file_config(server={"port": taken.getsockname()[1]})
+        with ServiceProcess(folder, config, ["--port", "0"]) as service:
+            service.wait_ready()
+            settings = json.loads(json.dumps(config))
+            settings["scoring"] = {"weights": {"utilization": 0, "typeMatch": 100}}
+            settings["server"] = {**settings["server"], "drainSeconds": 0}
+            service.config.write_text(json.dumps(settings))
+            wait_until(lambda: len(service.logs("file reloaded")) > 0, "it is reloaded")
+
+            assert service.logs("settings changed that need a restart") == []
+            assert fitting(service) == ["a"]
+
+
+def test_make_run_takes_a_port() -> None:
+    make = shutil.which("make")
+    assert make is not None
+    commands = [
+        subprocess.run(  # noqa: S603  prints what it would run
+            [make, "--dry-run", "run", *port],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()[-1]
+        for port in ([], ["PORT=9000"])
+    ]
+
+    serve = ".venv/bin/gpu-extender serve --config configs/demo.yaml --examples"
+    assert [command.rstrip() for command in commands] == [serve, f"{serve} --port 9000"]
+
+
 # --- starts that fail --------------------------------------------------------
 
 
@@ -113,8 +151,9 @@ def test_a_port_in_use_ends_with_1_and_says_so(folder: Path) -> None:
         result = run_command("serve", "--config", str(config))
 
     assert result.returncode == 1
-    assert (
-        result.stderr == f"cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    assert result.stderr == (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use;"
+        " server.port, webhook.port, or --port choose another\n"
     )
 
 

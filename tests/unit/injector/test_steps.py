@@ -19,7 +19,10 @@ from tests.fakes.webhook import (
     make_webhook,
 )
 
-SCOPE = ResourceScope((GPU, "nvidia.com/mig-*"), ("nvidia.com/",))
+SCOPE = ResourceScope(
+    (GPU, "nvidia.com/mig-*", "amd.com/spx_*", "amd.com/cpx_*"),
+    ("nvidia.com/", "amd.com/"),
+)
 MIG = "nvidia.com/mig-1g.10gb"
 
 
@@ -113,6 +116,15 @@ def test_slices_tolerate_the_taint_of_whole_gpus_too() -> None:
     answered = tolerating().send(make_pod(container("a", both({MIG: "1"}))))
 
     assert answered.pod["spec"]["tolerations"] == [exists(GPU), exists(MIG)]
+
+
+@pytest.mark.parametrize("name", ["amd.com/cpx_nps4", "amd.com/spx_nps1"])
+def test_partitions_tolerate_the_taint_of_amd_gpus_too(name: str) -> None:
+    answered = tolerating().send(make_pod(container("a", both({name: "1"}))))
+
+    assert answered.pod["spec"]["tolerations"] == [
+        exists(key) for key in sorted((name, "amd.com/gpu"))
+    ]
 
 
 @pytest.mark.parametrize(

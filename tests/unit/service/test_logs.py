@@ -1,11 +1,18 @@
 import io
 import json
 import logging
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from service.logs import REQUEST_ID, JsonFormatter, configure_logs
+from service.logs import (
+    REQUEST_ID,
+    JsonFormatter,
+    configure_command_logs,
+    configure_logs,
+)
 
 
 @pytest.fixture
@@ -28,7 +35,10 @@ def test_a_line_has_time_level_logger_event_and_fields(stream: io.StringIO) -> N
     )
 
     (line,) = lines_of(stream)
-    assert line.pop("ts") > 1_700_000_000
+    text = line.pop("ts")
+    moment = datetime.fromisoformat(text)
+    assert abs(moment - datetime.now(UTC)) < timedelta(hours=1)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", text)
     assert line == {
         "level": "info",
         "logger": "cluster.ledger.ledger",
@@ -96,3 +106,37 @@ def test_waitress_does_not_report_each_queued_call(stream: io.StringIO) -> None:
     logging.getLogger("waitress.queue").warning("Task queue depth is 1")
 
     assert lines_of(stream) == []
+
+
+def test_the_time_of_a_line_is_utc_to_the_millisecond() -> None:
+    record = logging.LogRecord("x", logging.INFO, "", 0, "done", None, None)
+    texts = {}
+    for created in (0.0, 1_700_000_000.0004, 1_700_000_000.9996, 4_102_444_800.125):
+        record.created = created
+        texts[created] = json.loads(JsonFormatter().format(record))["ts"]
+
+    assert list(texts.values()) == [
+        "1970-01-01T00:00:00.000Z",
+        "2023-11-14T22:13:20.000Z",
+        "2023-11-14T22:13:20.999Z",
+        "2100-01-01T00:00:00.125Z",
+    ]
+
+
+def test_commands_say_warnings_in_words_and_nothing_of_interruptions(
+    root_logger_as_it_was: None,
+) -> None:
+    del root_logger_as_it_was
+    text = io.StringIO()
+    configure_command_logs(text)
+    logger = logging.getLogger("cluster.watch.reflector")
+
+    logger.info("objects listed")
+    logger.warning("watch interrupted", extra={"fields": {"reason": "http_500"}})
+    fields = {"kind": "nodes", "count": 2}
+    logger.warning("objects did not decode", extra={"fields": fields})
+    logger.error("plain")
+
+    assert text.getvalue() == (
+        "Warning: objects did not decode: kind nodes, count 2\nError: plain\n"
+    )

@@ -185,6 +185,19 @@ def test_failing_nodes_are_shown() -> None:
     assert value_of(metrics, "failing_nodes") == 2
 
 
+def test_nodes_whose_label_states_what_no_gpu_has_are_shown() -> None:
+    memory = "nvidia.com/gpu.memory"
+    nodes = [
+        make_node(name=name, labels={"accelerator": "l4", memory: value})
+        for name, value in {"a": "4", "b": "24", "c": "4", "d": "23034"}.items()
+    ]
+    metrics, cell = Metrics(), SnapshotCell()
+    cell.publish(make_snapshot(nodes=nodes))
+    metrics.registry.register(CacheCollector(cell, dict, dict))
+
+    assert value_of(metrics, "unreadable_gpu_memory_nodes") == 2
+
+
 def test_an_unsynced_cache_has_generation_0() -> None:
     metrics = cache_metrics(is_synced=False)
 

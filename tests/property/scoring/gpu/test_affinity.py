@@ -63,7 +63,9 @@ type_keys = st.sampled_from(
 ) | st.sampled_from(DEFAULT_TYPE_LABELS).map(
     lambda key: key.replace("*", "Instinct_MI300X")
 )
-sizes = st.sampled_from(["15360", "23034", "40960", "81559", "192G", "x"])
+sizes = st.sampled_from(
+    ["5722", "15360", "23034", "24", "40960", "81559", "24G", "192G", "x"]
+)
 any_labels = st.builds(
     lambda types, memory, more: {**types, **memory, **more},
     st.dictionaries(type_keys, stated, max_size=3),

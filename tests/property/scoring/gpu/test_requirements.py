@@ -1,6 +1,6 @@
 from typing import Final
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
@@ -8,6 +8,7 @@ from scoring.gpu.models import default_table, normal_name
 from scoring.gpu.node_gpus import (
     DEFAULT_MEMORY_LABELS,
     DEFAULT_TYPE_LABELS,
+    Bounds,
     GpuLabelReader,
 )
 from scoring.gpu.requirements import (
@@ -19,7 +20,8 @@ from tests.defaults import GPU_ANNOTATIONS
 
 NAMES: Final = GPU_ANNOTATIONS
 READER: Final = GpuLabelReader()
-MODELS: Final = sorted(default_table().models)
+TABLE: Final = default_table().models
+MODELS: Final = sorted(TABLE)
 WIDER: Final = sorted(
     {name for m in default_table().models.values() for name in (m.name, *m.families)}
 )
@@ -80,7 +82,35 @@ def test_whatever_the_labels_the_gpus_are_told_without_contradiction(
     assert not gpus.names & gpus.possible_names
     assert 0 <= gpus.memory.low <= gpus.memory.high
     assert gpus.replicas >= 0
-    assert gpus.is_whole == (gpus.replicas == 1 and not gpus.profile)
+    assert gpus.is_whole == (
+        gpus.replicas == 1 and not gpus.profile and not gpus.is_part
+    )
+
+
+@given(
+    st.sampled_from([name for name, model in TABLE.items() if not model.is_unified]),
+    st.sampled_from(DEFAULT_MEMORY_LABELS),
+    st.integers(1, 130),
+    st.booleans(),
+)
+def test_less_than_three_quarters_of_a_card_is_a_part_whoever_labels_it(
+    model: str, label: str, percent: int, is_sharing_allowed: bool
+) -> None:
+    nominal = TABLE[model].memory
+    mib = nominal // 2**20 * percent // 100
+    assume(mib >= 1024)  # less is no memory of a GPU
+
+    gpus = READER.read({"accelerator": model, label: str(mib)}, ())
+
+    is_part = mib * 2**20 * 100 < nominal * 75
+    size = mib * 2**20 * 100 // 93 if is_part else nominal
+    assert (gpus.is_part, gpus.memory) == (is_part, Bounds(size, size))
+    wish = GpuRequirements(types=(model,), is_sharing_allowed=is_sharing_allowed)
+    assert suitability(gpus, wish, (("nvidia.com/gpu", 1),)) is (
+        Suitability.WRONG_TYPE
+        if is_part and not is_sharing_allowed
+        else Suitability.SUITS
+    )
 
 
 @given(st.sampled_from(MODELS), st.sampled_from(WIDER))

@@ -121,23 +121,103 @@ def test_a_plugin_provides_the_token(tmp_path: Path) -> None:
     assert token_of(connect(path)) == "Bearer made"
 
 
+NEVER_SHOWN = "never-shown"
+
+_WANTED = "wanted clusters, users and contexts as kubectl writes them, got no clusters"
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "message"),
     [
-        pytest.param(None, id="no file"),
-        pytest.param("", id="empty"),
-        pytest.param("{", id="no YAML"),
-        pytest.param("[]", id="no mapping"),
-        pytest.param("current-context: x", id="no contexts"),
+        pytest.param(
+            None,
+            "there is no such file; cluster.kubeconfig, --kubeconfig or KUBECONFIG"
+            " names another",
+            id="no file",
+        ),
+        pytest.param(b"", _WANTED, id="empty"),
+        pytest.param(b"[]", _WANTED, id="no mapping"),
+        pytest.param(b"never-shown", _WANTED, id="a text"),
+        pytest.param(b"clusters: []\nusers: [never-shown]", _WANTED, id="no clusters"),
+        pytest.param(
+            b"token: never-shown\na: {never-shown",
+            "line 2: expected ',' or '}', but got '<stream end>'",
+            id="no YAML",
+        ),
+        pytest.param(
+            b"\x00\xff", "unacceptable character #x00ff: invalid start", id="bytes"
+        ),
+        pytest.param(
+            b"clusters: [{name: a}]\nusers: [{token: never-shown}]",
+            "Expected key current-context",
+            id="no contexts",
+        ),
+        pytest.param(
+            b"clusters: [{name: a}]\ncurrent-context: b",
+            "Expected object with name b in contexts list",
+            id="a context of none",
+        ),
     ],
 )
-def test_a_faulty_kubeconfig_is_named(tmp_path: Path, text: str | None) -> None:
+def test_a_faulty_kubeconfig_is_named_and_no_secret_in_it_shown(
+    tmp_path: Path, text: bytes | None, message: str
+) -> None:
     path = tmp_path / "config"
     if text is not None:
-        path.write_text(text)
+        path.write_bytes(text)
 
-    with pytest.raises(KubeconfigError, match=str(path)):
+    with pytest.raises(KubeconfigError) as caught:
         connect(path)
+
+    said = str(caught.value)
+    assert said.startswith(f"kubeconfig {path}: {message}"), said
+    assert NEVER_SHOWN not in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["", "10.0.0.1:6443", "ftp://10.0.0.1", "https://", "https://a:b", "https://a:-1"],
+)
+def test_an_address_that_is_no_url_is_a_fault_of_the_kubeconfig(
+    tmp_path: Path, server: str
+) -> None:
+    path = write_kubeconfig(tmp_path / "config", {}, server)
+
+    with pytest.raises(KubeconfigError, match="server: wanted a URL such as") as caught:
+        connect(path)
+
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param({"tokenFile": "/ghost/token"}, id="token"),
+        pytest.param({"client-certificate": "/ghost/c", "client-key": "/k"}, id="pair"),
+    ],
+)
+def test_a_file_that_a_kubeconfig_names_and_is_missing_is_named_with_it(
+    tmp_path: Path, user: dict[str, str]
+) -> None:
+    path = write_kubeconfig(tmp_path / "config", user, "https://127.0.0.1:1")
+
+    with pytest.raises(KubeconfigError, match="/ghost/") as caught:
+        connect(path)
+
+    assert str(caught.value).startswith(f"kubeconfig {path}: ")
+
+
+def test_without_any_configuration_the_default_kubeconfig_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "none"
+    module = "kubernetes.config.kube_config"
+    monkeypatch.setattr(f"{module}.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    with pytest.raises(KubeconfigError, match=f"kubeconfig {path}: there is no such"):
+        connect()
 
 
 def test_a_context_that_is_not_there_is_a_fault(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+import pytest
+
 from injector.fallback.simulation import MinimumGpu
 from scoring.gpu.affinity import (
     MAX_VALUES,
@@ -217,12 +219,47 @@ def test_a_value_that_stands_on_a_node_to_be_taken_is_not_kept_out() -> None:
 
 
 def test_a_memory_label_that_a_node_to_be_taken_carries_is_not_kept_out() -> None:
-    wrongly_labelled = {PRODUCT: "NVIDIA-H100-80GB-HBM3", MEMORY: "15360"}
-    gpu_requirements = GpuRequirements(min_memory=40 * GIB)
+    wrongly_labelled = {PRODUCT: "NVIDIA-H100-80GB-HBM3", MEMORY: "65000"}
+    gpu_requirements = GpuRequirements(min_memory=70 * GIB)
 
-    assert alternatives_of(gpu_requirements, wrongly_labelled, {MEMORY: "15000"}) == (
-        (LabelRule(MEMORY, "NotIn", ("15000",)),),
+    assert alternatives_of(gpu_requirements, wrongly_labelled, {MEMORY: "60000"}) == (
+        (LabelRule(MEMORY, "NotIn", ("60000",)),),
     )
+
+
+KARPENTER_NAME: Final = "karpenter.k8s.aws/instance-gpu-name"
+KARPENTER_MEMORY: Final = "karpenter.k8s.aws/instance-gpu-memory"
+
+
+@pytest.mark.parametrize(
+    ("gpu_requirements", "is_kept_out"),
+    [
+        pytest.param(GpuRequirements(types=("L4",)), True, id="type"),
+        pytest.param(
+            GpuRequirements(types=("L4", "H100"), min_memory=20 * GIB), True, id="both"
+        ),
+        pytest.param(GpuRequirements(min_memory=20 * GIB), True, id="memory"),
+        pytest.param(GpuRequirements(types=("T4",)), False, id="another type"),
+        pytest.param(
+            GpuRequirements(types=("L4",), is_sharing_allowed=True), False, id="shares"
+        ),
+    ],
+)
+def test_a_memory_that_tells_of_a_part_is_kept_out(
+    gpu_requirements: GpuRequirements, is_kept_out: bool
+) -> None:
+    part = {KARPENTER_NAME: "l4", KARPENTER_MEMORY: "5722"}
+    whole = {KARPENTER_NAME: "l4", KARPENTER_MEMORY: "22888"}
+    rules = GpuLabelRules(
+        default_table(), (PRODUCT, KARPENTER_NAME), (KARPENTER_MEMORY,)
+    )
+
+    found = alternatives_of(gpu_requirements, part, whole, rules=rules)
+
+    for term in found:
+        kept_out = [rule for rule in term if rule.key == KARPENTER_MEMORY]
+        expected = [LabelRule(KARPENTER_MEMORY, "NotIn", ("5722",))]
+        assert kept_out == (expected if is_kept_out else [])
 
 
 def test_a_node_is_open_whose_other_labels_make_up_for_its_type() -> None:

@@ -113,7 +113,7 @@ def test_a_product_name_is_that_of_one_model(
     assert holds(gpus, model)
 
 
-@pytest.mark.parametrize("product", ["GRID-A100-40C", "NVIDIA-A16-4Q", "NVIDIA-T400"])
+@pytest.mark.parametrize("product", ["GRID-P6-4Q", "NVIDIA-A16-4QX", "NVIDIA-T400"])
 def test_a_product_that_the_table_lacks_keeps_its_own_name(product: str) -> None:
     gpus = gpus_of({PRODUCT: product, MEMORY: "4096"})
 
@@ -239,7 +239,9 @@ def test_memory_that_fits_no_model_of_a_name_is_taken_for_itself() -> None:
     [
         pytest.param("A10", {"NVIDIA-A10"}, id="A10"),
         pytest.param(
-            "A100", {"NVIDIA-A100-SXM4-80GB", "A100-PCIE-40GB"}, id="A100, not A100X"
+            "A100",
+            {"NVIDIA-A100-SXM4-80GB", "A100-PCIE-40GB", "GRID-A100-40C"},
+            id="A100, not A100X",
         ),
         pytest.param("H20", {"NVIDIA-H20"}, id="H20"),
         pytest.param("L4", {"NVIDIA-L4"}, id="L4"),

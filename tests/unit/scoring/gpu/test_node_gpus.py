@@ -7,8 +7,14 @@ from typing import Any, Final
 
 import pytest
 
-from scoring.gpu.models import GIB
-from scoring.gpu.node_gpus import ANY_SIZE, Bounds, GpuLabelReader, NodeGpus
+from scoring.gpu.models import GIB, GpuModel, extended_table
+from scoring.gpu.node_gpus import (
+    ANY_SIZE,
+    Bounds,
+    GpuLabelReader,
+    GpuLabelRules,
+    NodeGpus,
+)
 
 CAPTURES: Final = Path(__file__).parents[3] / "contract" / "captures"
 
@@ -111,9 +117,6 @@ GPU: Final = "nvidia.com/gpu"
                       "cloud.google.com/gke-max-shared-clients-per-gpu": "3"},
                      "L4", "", 3, id="shared on GKE"),
         pytest.param({"amd.com/gpu.product-name": "Instinct_MI300X",
-                      "amd.com/gpu.compute-memory-partition": "CPX_NPS4"},
-                     "MI300X", "", 0, id="an AMD GPU in parts"),
-        pytest.param({"amd.com/gpu.product-name": "Instinct_MI300X",
                       "amd.com/gpu.compute-memory-partition": "SPX_NPS1"},
                      "MI300X", "", 1, id="an AMD GPU in one part"),
     ],
@@ -134,7 +137,10 @@ A100: Final = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
     ("labels", "resource", "memory"),
     [
         pytest.param(A100, GPU, gib(80), id="a GPU"),
-        pytest.param(A100, "nvidia.com/gpu-memory", gib(80), id="memory of a GPU"),
+        pytest.param(A100, "nvidia.com/gpu-memory", ANY_SIZE, id="amounts, no units"),
+        pytest.param(A100, "nvidia.com/GA100_A100_PCIE_80GB", ANY_SIZE,
+                     id="cards for virtual machines"),
+        pytest.param(A100, "gpu.intel.com/i915", ANY_SIZE, id="another vendor's"),
         pytest.param({**A100, "nvidia.com/gpu.replicas": "4"}, GPU, gib(20),
                      id="a share"),
         pytest.param({**A100, "nvidia.com/gpu.replicas": "4"}, "nvidia.com/gpu.shared",
@@ -188,6 +194,177 @@ def test_the_memory_of_an_unknown_model_is_read_from_labels(
     assert memory == (
         ANY_SIZE if size is None else Bounds(size * 100 // 93, size * 100 // 93)
     )
+
+
+# --- parts of cards --------------------------------------------------------
+
+KARPENTER: Final = "karpenter.k8s.aws/instance-gpu-name"
+AMD_PRODUCT: Final = "amd.com/gpu.product-name"
+VRAM: Final = "amd.com/gpu.vram"
+PARTITION: Final = "amd.com/gpu.compute-memory-partition"
+
+
+def stated(mib: int) -> Bounds:
+    """Return what a label with so many MiB stands for."""
+    return Bounds(mib * MIB * 100 // 93, mib * MIB * 100 // 93)
+
+
+@pytest.mark.parametrize(
+    ("labels", "model", "memory"),
+    [
+        pytest.param({KARPENTER: "l4", KARPENTER_MEMORY: "5722"}, "L4", stated(5722),
+                     id="a quarter of an L4 on AWS"),
+        pytest.param({"eks.amazonaws.com/instance-gpu-name": "a10g",
+                      "eks.amazonaws.com/instance-gpu-memory": "11444"}, "A10G",
+                     stated(11444), id="half an A10G"),
+        pytest.param({PRODUCT: "NVIDIA-A100-SXM4-80GB", MEMORY: "40000"},
+                     "A100-SXM4-80GB", stated(40000), id="by GPU feature discovery"),
+        pytest.param({ACK: "Tesla-V100-SXM2-32GB",
+                      "aliyun.accelerator/nvidia_mem": "16160MiB"}, "V100-SXM2-32GB",
+                     stated(16160), id="on ACK"),
+        pytest.param({"accelerator": "A40", MEMORY: "24Gi"}, "A40", stated(24 * 1024),
+                     id="by hand, with a unit"),
+        pytest.param({"accelerator": "A100", MEMORY: "20000"}, "A100", stated(20000),
+                     id="less than any of the family"),
+        pytest.param({"accelerator": "A100", MEMORY: "48000"}, "A100", stated(48000),
+                     id="of the larger ones of the family"),
+        pytest.param({AMD_PRODUCT: "AMD_Instinct_MI300X_OAM", VRAM: "24G",
+                      PARTITION: "cpx_nps4"}, "MI300X", stated(24 * 1024),
+                     id="a partition of AMD's, whose memory is stated"),
+        pytest.param({AMD_PRODUCT: "AMD_Instinct_MI300X_OAM", VRAM: "96G",
+                      PARTITION: "DPX_NPS2"}, "MI300X", stated(96 * 1024),
+                     id="two to a card"),
+        pytest.param({AMD_PRODUCT: "Instinct_MI300X", PARTITION: "CPX_NPS4"}, "MI300X",
+                     Bounds(0, 192 * GIB), id="a partition of nobody knows what size"),
+        pytest.param({PRODUCT: "NVIDIA-A10-4Q"}, "A10", gib(4), id="virtual"),
+        pytest.param({PRODUCT: "NVIDIA-A16-4Q", MEMORY: "4096"}, "A16", gib(4),
+                     id="virtual, as its name says"),
+        pytest.param({PRODUCT: "GRID-A100-40C", MEMORY: "40960"}, "A100-PCIE-40GB",
+                     gib(40), id="virtual, with all the memory"),
+        pytest.param({PRODUCT: "GRID-A100D-1-10CME"}, "A100-PCIE-80GB", gib(10),
+                     id="virtual, on a slice"),
+        pytest.param({PRODUCT: "NVIDIA-RTX-Pro-6000-Blackwell-DC-1-24CGFX"},
+                     "RTX-PRO-6000-Server", gib(24), id="virtual, with graphics"),
+        pytest.param({PRODUCT: "NVIDIA-H100XM-80C", MEMORY: "33446"}, "H100-SXM5-80GB",
+                     stated(33446), id="virtual, and less than its name says"),
+        pytest.param({PRODUCT: "GRID-T4-2B4"}, "T4", gib(2), id="virtual, 4 screens"),
+        pytest.param({PRODUCT: "GRID-M60-0Q"}, "M60", Bounds(512 * MIB, 512 * MIB),
+                     id="virtual, half a GiB"),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_card_is_no_card_and_has_the_stated_memory(
+    labels: dict[str, str], model: str, memory: Bounds
+) -> None:
+    gpus = gpus_of(labels)
+
+    assert (gpus.model, gpus.memory) == (model, memory)
+    assert (gpus.is_whole, gpus.links) == (False, "")
+
+
+@pytest.mark.parametrize(
+    ("labels", "memory"),
+    [
+        pytest.param({KARPENTER: "l4", KARPENTER_MEMORY: "22888"}, gib(24), id="AWS"),
+        pytest.param({PRODUCT: "Tesla-T4", MEMORY: "12288"}, gib(16), id="just enough"),
+        pytest.param({PRODUCT: "NVIDIA-H100-80GB-HBM3", MEMORY: "80"}, gib(80),
+                     id="in GiB without saying so"),
+        pytest.param({PRODUCT: "NVIDIA-H100-80GB-HBM3", MEMORY: "79"}, gib(80),
+                     id="a little less"),
+        pytest.param({PRODUCT: "Tesla-T4", MEMORY: "17"}, gib(16), id="a little more"),
+        pytest.param({"accelerator": "A100", MEMORY: "80"}, gib(80),
+                     id="one of a family, in GiB"),
+        pytest.param({PRODUCT: "NVIDIA-L4", MEMORY: "512Mi"}, gib(24), id="no GPU's"),
+        pytest.param({GKE: "nvidia-l4", MEMORY: "17"}, gib(24),
+                     id="neither MiB nor GiB"),
+        pytest.param({PRODUCT: "NVIDIA-L4", MEMORY: "24564000"}, gib(24), id="in KiB"),
+        pytest.param({PRODUCT: "NVIDIA-L4", MEMORY: "4", KARPENTER_MEMORY: "22888"},
+                     gib(24), id="the next label is better"),
+        pytest.param({AMD_PRODUCT: "AMD_Instinct_MI300X_OAM", VRAM: "192G",
+                      PARTITION: "spx_nps1"}, gib(192), id="an AMD card in one part"),
+    ],
+)  # fmt: skip
+def test_a_card_is_whole_where_about_its_nominal_memory_is_stated(
+    labels: dict[str, str], memory: Bounds
+) -> None:
+    gpus = gpus_of(labels)
+
+    assert (gpus.memory, gpus.is_whole) == (memory, True)
+
+
+MI300X: Final = {AMD_PRODUCT: "AMD_Instinct_MI300X_OAM"}
+CPX: Final = {**MI300X, VRAM: "24G", PARTITION: "cpx_nps4"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "resource", "memory"),
+    [
+        pytest.param(CPX, "amd.com/cpx_nps4", stated(24 * 1024), id="of this mode"),
+        pytest.param(CPX, "amd.com/gpu", stated(24 * 1024), id="by the plain name"),
+        pytest.param(CPX, "amd.com/dpx_nps2", Bounds(0, stated(24 * 1024).high),
+                     id="of another mode"),
+        pytest.param({**MI300X, VRAM: "96G", PARTITION: "DPX_NPS2"}, "amd.com/dpx_nps2",
+                     stated(96 * 1024), id="in capitals"),
+        pytest.param({**MI300X, PARTITION: "qpx_nps1"}, "amd.com/qpx_nps1",
+                     Bounds(0, 192 * GIB), id="of unknown size"),
+        pytest.param(MI300X, "amd.com/cpx_nps4", Bounds(0, 192 * GIB),
+                     id="one of several modes"),
+        pytest.param(MI300X, "amd.com/spx_nps1", gib(192), id="the whole card"),
+        pytest.param({**MI300X, VRAM: "192G", PARTITION: "spx_nps1"},
+                     "amd.com/spx_nps1", gib(192), id="the whole card, labelled"),
+        pytest.param({PARTITION: "cpx_nps4", VRAM: "24G"}, "amd.com/cpx_nps4",
+                     stated(24 * 1024), id="of an unknown model"),
+    ],
+)  # fmt: skip
+def test_a_partition_has_its_own_memory(
+    labels: dict[str, str], resource: str, memory: Bounds
+) -> None:
+    assert gpus_of(labels).memory_of(resource) == memory
+
+
+def test_time_slices_divide_the_memory_of_a_part() -> None:
+    gpus = gpus_of(
+        {KARPENTER: "l4", KARPENTER_MEMORY: "5722", "nvidia.com/gpu.replicas": "4"}
+    )
+
+    assert gpus.memory_of(GPU) == stated(5722).shared_by(4)
+
+
+def test_memory_is_not_compared_where_a_profile_names_the_unit() -> None:
+    gpus = gpus_of({PRODUCT: "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", MEMORY: "9984"})
+
+    assert (gpus.is_part, gpus.memory_of(GPU)) == (False, gib(10))
+
+
+def test_labels_say_nothing_of_memory_that_is_that_of_the_system() -> None:
+    models = [
+        GpuModel("One", 128 * GIB, is_unified=True),
+        GpuModel("Other", 96 * GIB, families=("Both",)),
+    ]
+    reader = GpuLabelReader(GpuLabelRules(extended_table(models, {})))
+
+    gpus = reader.read({PRODUCT: "One", MEMORY: "16384"}, ())
+
+    assert (gpus.memory, gpus.is_whole) == (gib(128), True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_unread"),
+    [
+        pytest.param({PRODUCT: "NVIDIA-L4", MEMORY: "4"}, True, id="too small"),
+        pytest.param({PRODUCT: "NVIDIA-L4", MEMORY: "512Mi"}, True, id="with its unit"),
+        pytest.param({PRODUCT: "Acme-1", MEMORY: "24"}, True, id="unknown model"),
+        pytest.param({MEMORY: "24"}, True, id="no model"),
+        pytest.param({PRODUCT: "NVIDIA-L4", MEMORY: "24"}, False, id="GiB"),
+        pytest.param({PRODUCT: "NVIDIA-L4", MEMORY: "1024"}, False, id="a part"),
+        pytest.param({PRODUCT: "NVIDIA-L4"}, False, id="none"),
+        pytest.param({PRODUCT: "NVIDIA-L4-MIG-INVALID", MEMORY: "0"}, False,
+                     id="an invalid layout has none"),
+    ],
+)  # fmt: skip
+def test_a_memory_that_no_gpu_has_is_noted(
+    labels: dict[str, str], is_unread: bool
+) -> None:
+    assert gpus_of(labels).is_memory_unread is is_unread
 
 
 # --- captured nodes ----------------------------------------------------------

@@ -113,6 +113,100 @@ def test_types_are_accepted_excluded_or_unknown(
 
 
 @pytest.mark.parametrize(
+    ("gpu_requirements", "of_part", "of_whole"),
+    [
+        pytest.param(GpuRequirements(types=("L4",)), WRONG, SUITS, id="type"),
+        pytest.param(
+            GpuRequirements(types=("L4",), min_memory=20 * GIB), WRONG, SUITS, id="both"
+        ),
+        pytest.param(GpuRequirements(min_memory=20 * GIB), WRONG, SUITS, id="memory"),
+        pytest.param(GpuRequirements(excluded=("T4",)), WRONG, SUITS, id="exclusion"),
+        pytest.param(GpuRequirements(linked="required"), WRONG, SUITS, id="links"),
+        pytest.param(
+            GpuRequirements(types=("L4",), is_sharing_allowed=True),
+            SUITS,
+            SUITS,
+            id="sharing allowed",
+        ),
+        pytest.param(
+            GpuRequirements(min_memory=20 * GIB, is_sharing_allowed=True),
+            LITTLE,
+            SUITS,
+            id="sharing allowed, but too little",
+        ),
+        pytest.param(GpuRequirements(), SUITS, SUITS, id="nothing wanted"),
+    ],
+)
+def test_a_part_of_a_card_stands_for_no_card(
+    gpu_requirements: GpuRequirements, of_part: Suitability, of_whole: Suitability
+) -> None:
+    name, memory = (
+        f"karpenter.k8s.aws/instance-gpu-{what}" for what in ("name", "memory")
+    )
+    part = gpus_of({name: "l4", memory: "5722"})
+    whole = gpus_of({name: "l4", memory: "22888"})
+
+    assert suitability(part, gpu_requirements, ONE) is of_part
+    assert suitability(whole, gpu_requirements, ONE) is of_whole
+
+
+CPX: Final = {
+    "amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM",
+    "amd.com/gpu.vram": "24G",
+    "amd.com/gpu.compute-memory-partition": "cpx_nps4",
+}
+
+
+LARGE: Final = GpuRequirements(min_memory=100 * GIB)
+
+
+SMALL: Final = GpuRequirements(min_memory=20 * GIB)
+
+
+LINKED: Final = GpuRequirements(linked="required")
+
+
+@pytest.mark.parametrize(
+    ("resource", "gpu_requirements", "found"),
+    [
+        pytest.param("amd.com/cpx_nps4", LARGE, LITTLE, id="too large a partition"),
+        pytest.param("amd.com/cpx_nps4", SMALL, SUITS, id="a small one"),
+        pytest.param("amd.com/cpx_nps4", LINKED, WRONG, id="linked partitions"),
+        pytest.param(
+            "amd.com/cpx_nps4",
+            GpuRequirements(types=("MI300X",)),
+            SUITS,
+            id="partitions of a type",
+        ),
+        pytest.param("amd.com/gpu", SMALL, WRONG, id="partitions by the plain name"),
+        pytest.param("nvidia.com/mig-1g.10gb", LINKED, WRONG, id="linked slices"),
+        pytest.param("nvidia.com/gpu.shared", LINKED, WRONG, id="linked shares"),
+        pytest.param(
+            "nvidia.com/mig-1g.10gb",
+            GpuRequirements(linked="required", is_sharing_allowed=True),
+            SUITS,
+            id="linked slices, sharing allowed",
+        ),
+        pytest.param(
+            "nvidia.com/AD102_GEFORCE_RTX_4090", SMALL, OPEN, id="unit not known"
+        ),
+        pytest.param("nvidia.com/gpu-memory", SMALL, OPEN, id="amounts, no units"),
+    ],
+)
+def test_a_demand_is_compared_with_the_unit_that_is_asked(
+    resource: str, gpu_requirements: GpuRequirements, found: Suitability
+) -> None:
+    assert suitability(gpus_of(CPX), gpu_requirements, ((resource, 1),)) is found
+
+
+def test_what_is_asked_beside_gpus_has_no_memory() -> None:
+    request = ((GPU, 1), ("nvidia.com/gpucores", 30), ("nvidia.com/gpumem", 3000))
+
+    assert suitability(gpus_of(A100_80), SMALL, request) is SUITS
+    assert suitability(gpus_of(A100_80), LARGE, request) is LITTLE
+
+
+@pytest.mark.parametrize(
     ("labels", "memory", "found"),
     [
         pytest.param(A100_80, 80 * GIB, SUITS, id="as much as its name says"),

@@ -181,3 +181,14 @@ def test_a_wrong_command_line_ends_with_2(
 
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("usage: gpu-extender")
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http", "", "٣", "80.0", "1e3"])
+def test_a_port_that_is_none_ends_with_2(
+    config: Path, port: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--config", str(config), f"--port={port}"])
+
+    assert ended.value.code == 2
+    assert f"wanted a port from 0 to 65535, got {port!r}" in capsys.readouterr().err

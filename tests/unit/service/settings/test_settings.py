@@ -38,6 +38,12 @@ def test_an_empty_file_has_the_defaults(file: Path, text: str) -> None:
     assert read_settings(file) == Settings()
 
 
+@pytest.mark.parametrize("memory", ["nps1", "nps2", "nps4", "nps8"])
+@pytest.mark.parametrize("compute", ["spx", "dpx", "tpx", "qpx", "cpx"])
+def test_partitions_of_amd_are_gpus_by_default(compute: str, memory: str) -> None:
+    assert Settings().scope().is_gpu(f"amd.com/{compute}_{memory}")
+
+
 def test_the_defaults_are_those_of_the_contract() -> None:
     settings = Settings()
 
@@ -50,6 +56,11 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "nvidia.com/gpu.shared",
         "nvidia.com/mig-*",
         "amd.com/gpu",
+        "amd.com/spx_*",
+        "amd.com/dpx_*",
+        "amd.com/tpx_*",
+        "amd.com/qpx_*",
+        "amd.com/cpx_*",
     )
     assert settings.managed_prefixes == ("nvidia.com/", "amd.com/")
     assert settings.scoring.weights.model_dump() == {
