@@ -200,8 +200,19 @@ _SLICE_LABEL: Final = "cloud.google.com/gke-gpu-partition-size"
 
 _AMD_PARTITION: Final = "amd.com/gpu.compute-memory-partition"
 
-# That there is a GPU, whatever its model.
-_PRESENT_LABELS: Final = MappingProxyType({"nvidia.com/gpu.present": "nvidia"})
+# Each followed by a product, with the number of its GPUs.
+_AMD_COUNTS: Final = ("beta.amd.com/gpu.product-name.", "amd.com/gpu.product-name.")
+
+# That there is a GPU, whatever its model: of the GPU operators, node feature discovery.
+_PRESENT_LABELS: Final = MappingProxyType(
+    {
+        "nvidia.com/gpu.present": "nvidia",
+        "feature.node.kubernetes.io/pci-10de.present": "nvidia",
+        "feature.node.kubernetes.io/pci-0302_10de.present": "nvidia",
+        "feature.node.kubernetes.io/amd-gpu": "amd",
+        "feature.node.kubernetes.io/amd-vgpu": "amd",
+    }
+)
 
 _VENDOR: Final = re.compile(
     r"(?<![a-z])(?:nvidia|amd|intel)(?![a-z])", re.ASCII | re.IGNORECASE
@@ -260,7 +271,8 @@ class GpuLabelReader:
             for item in labels.items()
             if item[0] in in_use.keys or item[0].startswith(in_use.prefixes)
         )
-        return in_use.read(of_gpus, dict(capacity).get(_NVIDIA_GPU, 0))
+        offered = tuple(pair for pair in capacity if is_whole_gpu(pair[0]))
+        return in_use.read(of_gpus, offered)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -280,8 +292,8 @@ class GpuLabelRules:
     type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
     memory_labels: tuple[str, ...] = DEFAULT_MEMORY_LABELS
 
-    def read(self, labels: Mapping[str, str], offered: int = 0) -> NodeGpus:
-        """Return what the labels say; `offered` is the count of ``nvidia.com/gpu``."""
+    def read(self, labels: Mapping[str, str], offered: Request = ()) -> NodeGpus:
+        """Return what the labels say; `offered` are the node's whole GPUs."""
         label, stated = self.stated_model(labels)
         product, profile, is_marked = without_marks(stated)
         profile = profile or labels.get(_SLICE_LABEL, "")
@@ -301,7 +313,7 @@ class GpuLabelRules:
             partition=partition,
             vendor=self._vendor(labels, label, product),
         )
-        if _is_mixed(labels, offered, replicas):
+        if _is_mixed(labels, dict(offered), gpus):
             return gpus
         if profile:
             memory = ANY_SIZE
@@ -443,7 +455,7 @@ class _RulesInUse:
         self.rules = rules
         self.keys = _FIXED_LABELS.union(rules.type_labels, rules.memory_labels)
         starred = (key[:-1] for key in rules.type_labels if key.endswith("*"))
-        self.prefixes = (_MIG_PREFIX, *starred)
+        self.prefixes = (_MIG_PREFIX, *_AMD_COUNTS, *starred)
         # PERF: nodes come in few kinds, and a heartbeat changes none of their labels
         self.read = lru_cache(maxsize=_MAX_KNOWN)(
             lambda labels, offered: rules.read(dict(labels), offered)
@@ -470,14 +482,24 @@ def _replicas(labels: Mapping[str, str], *, is_marked: bool) -> int:
     return 0 if is_marked or is_shared else 1
 
 
-def _is_mixed(labels: Mapping[str, str], offered: int, replicas: int) -> bool:
+def _is_mixed(
+    labels: Mapping[str, str], offered: Mapping[str, int], gpus: NodeGpus
+) -> bool:
     """Whether the product label speaks for some of the node's GPUs only.
 
-    It has one value, that of the last model written, where a node has two. Its count
-    is of GPUs, or of slices where each GPU is one (MIG strategy ``single``).
+    That of NVIDIA has one value, that of the last model written, where a node has two.
+    Its count is of GPUs, or of slices where each GPU is one (MIG strategy ``single``).
+    AMD's labeller counts by product, and leaves out a GPU whose product it cannot read,
+    as most partitions.
     """
-    counted = _number(labels.get(_COUNT, ""))
-    return 0 < counted * replicas < offered  # an unknown number of sharers is 0
+    counted = _number(labels.get(_COUNT, "")) * gpus.replicas  # 0 for unknown sharers
+    if 0 < counted < offered.get(_NVIDIA_GPU, 0):
+        return True
+    counts = [
+        _number(value) for key, value in labels.items() if key.startswith(_AMD_COUNTS)
+    ]
+    amd = sum(n for name, n in offered.items() if name.startswith(_AMD_PREFIX))
+    return not gpus.is_part and 0 < max(counts, default=0) < amd
 
 
 def _slice_replicas(labels: Mapping[str, str]) -> tuple[tuple[str, int], ...]:

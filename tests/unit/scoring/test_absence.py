@@ -64,6 +64,16 @@ def verdict_on(resource: str, *nodes: Tree) -> list[int]:
             {"nvidia.com/gpu.present": "true"} | PENDING, GPU, id="presence alone"
         ),
         pytest.param(MI300X | PENDING, AMD, id="another vendor"),
+        pytest.param(
+            {"feature.node.kubernetes.io/pci-10de.present": "true"} | PENDING,
+            GPU,
+            id="a PCI device",
+        ),
+        pytest.param(
+            {"feature.node.kubernetes.io/amd-gpu": "true"} | PENDING,
+            AMD,
+            id="another vendor's presence alone",
+        ),
     ],
 )
 @pytest.mark.parametrize("gpus", [None, 0])

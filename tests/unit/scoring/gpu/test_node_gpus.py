@@ -81,6 +81,62 @@ def test_a_node_with_two_models_has_gpus_of_an_unknown_type() -> None:
     assert gpus_of(labels, gpus=4) == NodeGpus(vendor="nvidia")
 
 
+AMD_COUNT: Final = "beta.amd.com/gpu.product-name.Instinct_MI300X"
+
+
+@pytest.mark.parametrize(
+    ("labels", "capacity", "model"),
+    [
+        pytest.param({AMD_COUNT: "8"}, {"amd.com/gpu": 8}, "MI300X", id="all of them"),
+        pytest.param({AMD_COUNT: "4"}, {"amd.com/gpu": 8}, "", id="half of them"),
+        pytest.param(
+            {AMD_COUNT: "4", "amd.com/gpu.product-name": "Instinct_MI300X"},
+            {"amd.com/gpu": 8},
+            "",
+            id="half of them, told without the count",
+        ),
+        pytest.param(
+            {AMD_COUNT: "4", "accelerator": "mi300x"},
+            {"amd.com/gpu": 8},
+            "",
+            id="half of them, told by hand",
+        ),
+        pytest.param(
+            {
+                "amd.com/gpu.product-name.Instinct_MI300X": "4",
+                "amd.com/gpu.product-name.Instinct_MI210": "4",
+                "accelerator": "mi300x",
+            },
+            {"amd.com/gpu": 8},
+            "",
+            id="two products",
+        ),
+        pytest.param(
+            {AMD_COUNT: "4"}, {"amd.com/spx_nps1": 8}, "", id="by the name of the mode"
+        ),
+        pytest.param(
+            {AMD_COUNT: "8"}, {"amd.com/gpu": 7}, "MI300X", id="one is held back"
+        ),
+        pytest.param(
+            {AMD_COUNT: "4"}, {"nvidia.com/gpu": 8}, "MI300X", id="another vendor's"
+        ),
+        pytest.param({AMD_COUNT: "many"}, {"amd.com/gpu": 8}, "MI300X", id="no number"),
+        pytest.param(
+            {AMD_COUNT: "8", "amd.com/gpu.compute-memory-partition": "cpx_nps4"},
+            {"amd.com/gpu": 64},
+            "MI300X",
+            id="partitions, of which the count knows some",
+        ),
+    ],
+)
+def test_amds_count_must_be_that_of_all_gpus(
+    labels: dict[str, str], capacity: dict[str, int], model: str
+) -> None:
+    gpus = GpuLabelReader().read(labels, tuple(capacity.items()))
+
+    assert gpus.model == model
+
+
 # --- units -------------------------------------------------------------------
 
 GPU: Final = "nvidia.com/gpu"
