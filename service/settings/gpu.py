@@ -42,6 +42,11 @@ class GpuModelSettings(SettingsModel):
     families: tuple[GpuName, ...] = pydantic.Field(
         default=(), description="Wider names that take it in, known ones or new ones."
     )
+    unified: bool = pydantic.Field(
+        default=False,
+        description="Whether the memory is that of the system: labels say nothing of"
+        " it.",
+    )
 
     @pydantic.field_validator("memory")
     @classmethod
@@ -57,7 +62,11 @@ class GpuModelSettings(SettingsModel):
     def model(self, name: str) -> GpuModel:
         """Return the model of that name."""
         return GpuModel(
-            name, parse_quantity(self.memory), families=self.families, names=self.names
+            name,
+            parse_quantity(self.memory),
+            families=self.families,
+            names=self.names,
+            is_unified=self.unified,
         )
 
 

@@ -89,6 +89,11 @@ PRODUCTS: Final = {
     "NVIDIA-GB300": ("GB300", 278),
     "NVIDIA-GeForce-RTX-3090": ("RTX-3090", 24),
     "NVIDIA-GeForce-RTX-4090": ("RTX-4090", 24),
+    "NVIDIA-GeForce-RTX-4090-D": ("RTX-4090-D", 24),
+    "NVIDIA-RTX-5880-Ada-Generation": ("RTX-5880-Ada", 48),
+    "NVIDIA-RTX-PRO-5000-Blackwell": ("RTX-PRO-5000", 48),
+    "NVIDIA-RTX-PRO-5000-72GB-Blackwell": ("RTX-PRO-5000-72GB", 72),
+    "NVIDIA-GB10": ("GB10", 128),
     "NVIDIA-GeForce-RTX-4070-SUPER": ("RTX-4070-SUPER", 12),
     "NVIDIA-GeForce-RTX-5090": ("RTX-5090", 32),
     "NVIDIA-RTX-4000-Ada-Generation": ("RTX-4000-Ada", 20),
@@ -166,6 +171,14 @@ CLOUD_NAMES: Final = [
     ("accelerator", "nvidia-rtx-3090", "RTX-3090"),
     ("amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM", "MI300X"),
     ("beta.amd.com/gpu.product-name.Instinct_MI300X", "8", "MI300X"),
+    ("amd.com/gpu.product-name", "AMD_Instinct_MI100", "MI100"),
+    ("amd.com/gpu.product-name", "AMD_Instinct_MI300A", "MI300A"),
+    ("amd.com/gpu.product-name", "AMD_Instinct_MI300X_VF", "MI300X"),
+    ("amd.com/gpu.product-name", "AMD_Instinct_MI300X_HF", "MI300X"),
+    ("amd.com/gpu.product-name", "AMD_Instinct_MI308X", "MI308X"),
+    ("amd.com/gpu.product-name", "AMD_Instinct_MI325X_VF", "MI325X"),
+    ("amd.com/gpu.product-name", "AMD_Instinct_MI350X", "MI350X"),
+    ("beta.amd.com/gpu.product-name.AMD_Instinct_MI355X_VF", "8", "MI355X"),
 ]
 
 
@@ -271,7 +284,7 @@ A100: Final = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
 def test_the_table_of_the_package_has_no_name_twice() -> None:
     table = default_table()
 
-    assert len(table.models) == 70
+    assert len(table.models) == 79
     assert all(model.memory for model in table.models.values())
 
 

@@ -391,16 +391,24 @@ def test_memory_is_not_compared_where_a_profile_names_the_unit() -> None:
     assert (gpus.is_part, gpus.memory_of(GPU)) == (False, gib(10))
 
 
-def test_labels_say_nothing_of_memory_that_is_that_of_the_system() -> None:
-    models = [
-        GpuModel("One", 128 * GIB, is_unified=True),
-        GpuModel("Other", 96 * GIB, families=("Both",)),
-    ]
-    reader = GpuLabelReader(GpuLabelRules(extended_table(models, {})))
+@pytest.mark.parametrize(
+    ("labels", "size"),
+    [
+        pytest.param({AMD_PRODUCT: "AMD_Instinct_MI300A", VRAM: "24G"}, 128, id="AMD"),
+        pytest.param({PRODUCT: "NVIDIA-GB10", MEMORY: "16384"}, 128, id="NVIDIA"),
+        pytest.param({PRODUCT: "NVIDIA-GB10", MEMORY: "119"}, 128, id="in GiB"),
+        pytest.param({PRODUCT: "Acme-1", MEMORY: "4096"}, 64, id="of the settings"),
+    ],
+)
+def test_labels_say_nothing_of_memory_that_is_that_of_the_system(
+    labels: dict[str, str], size: int
+) -> None:
+    acme = GpuModel("Acme-1", 64 * GIB, is_unified=True)
+    reader = GpuLabelReader(GpuLabelRules(extended_table([acme], {})))
 
-    gpus = reader.read({PRODUCT: "One", MEMORY: "16384"}, ())
+    gpus = reader.read(labels, ())
 
-    assert (gpus.memory, gpus.is_whole) == (gib(128), True)
+    assert (gpus.memory, gpus.is_whole) == (gib(size), True)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ gpuTypes:
   typeLabels: [our/gpu]
   aliases: {A100: [big-green], Acme: [any-acme]}
   models:
-    Acme-1: {memory: 48Gi, names: [acme_one], families: [Acme]}
+    Acme-1: {memory: 48Gi, names: [acme_one], families: [Acme], unified: true}
 """
     )
 
@@ -36,6 +36,7 @@ gpuTypes:
 
     assert rules.type_labels == ("our/gpu",)
     assert rules.table.models["Acme-1"].memory == 48 * 2**30
+    assert rules.table.models["Acme-1"].is_unified
     assert rules.table.find("any acme") == {"Acme-1"}
     assert rules.table.find("big-green") == rules.table.find("A100")
 
