@@ -172,6 +172,22 @@ class PendingPod(Protocol):
     def gpu_requirements(self) -> GpuRequirements: ...
 
 
+class Binding(Protocol):
+    """A pod with a managed resource that was seen to get its node.
+
+    ``sequence`` numbers the bindings of one ledger from 1.
+    """
+
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def scheduler_name(self) -> str: ...
+    @property
+    def request(self) -> Request: ...
+
+
 class RecentPod(Protocol):
     """A pod with a managed resource, as it was first seen.
 

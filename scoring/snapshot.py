@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.protocols import (
+    Binding,
     BoundPod,
     LimitDefaults,
     LimitMaxima,
@@ -159,6 +160,8 @@ class Snapshot:
         Extended resources that a DeviceClass carries.
     departed : frozenset of str
         UIDs of pods with a managed resource that lately ended or were deleted.
+    bindings : tuple of Binding
+        The most recent ones, oldest first.
     limit_maxima : mapping
         namespace -> what its LimitRanges allow at most; others set no maximum.
     limit_defaults : mapping
@@ -192,6 +195,7 @@ class Snapshot:
     recent_pods: tuple[RecentPod, ...] = ()
     device_class_resources: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
+    bindings: tuple[Binding, ...] = ()
     limit_maxima: Mapping[str, LimitMaxima] = field(
         default_factory=lambda: MappingProxyType({})
     )

@@ -124,6 +124,10 @@ class Metrics:
             "Nodes passed whose resource only a DeviceClass carries: nothing is known"
             " of their amounts, and their score is neutral.",
         )
+        self._uncalled = self._counter(
+            "gpu_extender_uncalled_bindings",
+            "Pods with a managed resource that were bound without a filter call to us.",
+        )
         wake_ups = self._counter(
             "gpu_extender_wake_ups",
             "Unschedulable pods that were to be woken, by what became of the patch.",
@@ -220,6 +224,10 @@ class Metrics:
     def _count_prioritized(self, count: int) -> None:
         self._prioritize_in.observe(count)
         self._prioritize_out.observe(count)
+
+    def bound_uncalled(self) -> None:
+        """Count a pod that was bound without a call about it."""
+        self._uncalled.inc()
 
     def preempted(self, preemption: Preemption) -> None:
         """Count the candidates of an answered preempt call."""

@@ -16,10 +16,12 @@ from cluster.ledger.changes import GpuModelsChanged
 from cluster.ledger.failures import FailureLimits, Failures
 from cluster.ledger.ledger import Ledger
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
+from extender.tracking.binding_audit import BindingAudit
 from extender.tracking.deferred import DeferredThread
 from extender.tracking.last_answers import LastAnswers
 from extender.verbs.options import VerbOptions
 from injector.fallback.chains import find_chain_faults
+from injector.steps import DEFAULT_SCHEDULER
 from scoring.candidates import LabelKeys
 from scoring.gpu.node_gpus import GpuLabelReader
 from scoring.normalization import Scale
@@ -84,6 +86,12 @@ def deadline_seconds(settings: Settings) -> dict[str, float]:
         "extender": settings.extender.deadline_milliseconds / 1000,
         "webhook": settings.webhook.deadline_milliseconds / 1000,
     }
+
+
+def scheduler_names(settings: Settings) -> frozenset[str]:
+    """Return which schedulers' pods we are to be asked about; empty for the default."""
+    name = settings.injection.scheduler_name
+    return frozenset({DEFAULT_SCHEDULER, ""} if name is None else {name})
 
 
 def freeze_memory() -> None:
@@ -191,8 +199,15 @@ class Runtime:
         register(FaceCollector(slots, self._certificate))
         self._link = self._build_link()
         answered = LastAnswers()
+        self._audit = BindingAudit(
+            self.cell,
+            answered,
+            settings.scope().is_managed,
+            scheduler_names(settings),
+            count=self.metrics.bound_uncalled,
+        )
         self._deferred = DeferredThread(
-            (self.metrics.deferred.flush, answered.deferred.flush)
+            (self.metrics.deferred.flush, answered.deferred.flush, self._audit.look)
         )
         app = self._build_app(answered, slots["extender"])
         self._reloader = Reloader(

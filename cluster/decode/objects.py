@@ -151,6 +151,8 @@ class PodSpec(_Wire, frozen=True):
     affinity: Affinity | None = None
     tolerations: tuple[PodToleration, ...] | None = None
     scheduling_gates: tuple[Any, ...] | None = None
+    # No judgement depends on it, so that nothing is refused for it.
+    scheduler_name: Any = ""
 
 
 class StateDetail(_Wire, frozen=True):
@@ -287,6 +289,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         What of that the table of models decides; see `KeptRequirements`.
     nominated_node : str
         Where kube-scheduler makes room for it; empty once it has a node.
+    scheduler_name : str
+        Which scheduler is to place it.
     """
 
     uid: str
@@ -306,6 +310,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS
     rule_key: str = ""
     nominated_node: str = ""
+    scheduler_name: str = ""
 
 
 def parse_time(text: str) -> float:

@@ -183,6 +183,11 @@ class RecordBuilder:
             gpu_requirements=kept.gpu_requirements,
             rule_key=kept.rule_key,
             nominated_node="" if spec.node_name else pod.status.nominated_node_name,
+            scheduler_name=(
+                intern(spec.scheduler_name)
+                if isinstance(spec.scheduler_name, str)
+                else ""
+            ),
         ), faults
 
     def held_by(self, pod: Pod, faults: list[Fault]) -> tuple[Request, bool]:

@@ -19,7 +19,7 @@ from cluster.ledger.changes import (
 )
 from cluster.ledger.columns import Columns
 from cluster.ledger.failures import NO_LIMITS, Failures
-from cluster.ledger.pods import BoundPods, Departures, RecentPods
+from cluster.ledger.pods import Bindings, BoundPods, Departures, RecentPods
 from scoring.protocols import LimitDefaults, LimitMaxima
 from scoring.snapshot import NodeIndex, Snapshot, build_node_index
 
@@ -53,6 +53,7 @@ class Ledger:
         self._waiting: tuple[PodRecord, ...] | None = None
         self._bound_pods = BoundPods()
         self._recent_pods = RecentPods()
+        self._bindings = Bindings()
         self._departures = Departures()
         self._failures = failures or Failures(NO_LIMITS)
         self._device_class_resources: frozenset[str] = frozenset()
@@ -172,6 +173,8 @@ class Ledger:
             self._count(previous, -1)
             if record.is_terminal:
                 self._departures.note(previous)
+            elif record.is_managed and record.node_name and not previous.node_name:
+                self._bindings.note(record)
         else:
             self._take_name(record)
             if self._has_pods and record.is_managed and not record.is_terminal:
@@ -309,6 +312,7 @@ class Ledger:
             recent_pods=self._recent_pods.publish(),
             device_class_resources=self._device_class_resources,
             departed=self._departures.publish(),
+            bindings=self._bindings.publish(),
             limit_maxima=self._limit_maxima,
             limit_defaults=self._limit_defaults,
         )

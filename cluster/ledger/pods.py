@@ -83,6 +83,47 @@ class BoundPods:
 # More than come in the seconds that an admission can be in flight.
 MAX_RECENT_PODS: Final = 4096
 
+# More than kube-scheduler binds between two looks at them.
+MAX_BINDINGS: Final = 1024
+
+
+class BindingRecord(msgspec.Struct, frozen=True, gc=False):
+    """A pod with a managed resource that was seen to get its node.
+
+    ``sequence`` numbers the bindings of one ledger from 1.
+    """
+
+    sequence: int
+    uid: str
+    scheduler_name: str
+    request: Request
+
+
+class Bindings:
+    """The latest bindings, numbered; owned by the ledger."""
+
+    def __init__(self) -> None:
+        self._latest: deque[BindingRecord] = deque(maxlen=MAX_BINDINGS)
+        self._count = 0
+        self._published: tuple[BindingRecord, ...] | None = ()
+
+    def note(self, record: PodRecord) -> None:
+        """Note a pod that had no node before."""
+        self._count += 1
+        self._latest.append(
+            BindingRecord(
+                self._count, record.uid, record.scheduler_name, record.request
+            )
+        )
+        self._published = None
+
+    def publish(self) -> tuple[BindingRecord, ...]:
+        """Return the bindings as they are now, oldest first."""
+        if self._published is None:
+            self._published = tuple(self._latest)
+        return self._published
+
+
 # More than go in the seconds for which a pod is assumed.
 MAX_DEPARTED: Final = 1024
 

@@ -71,6 +71,7 @@ class LastAnswers:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        self._filter_count = 0
         # pod UID -> verb -> its last answer; the pod asked about last stands last
         self._calls = BoundedDict[str, dict[str, LastAnswer]](MAX_PODS)
         self.deferred = DeferredMetrics(lambda note, *values: note(*values))
@@ -95,6 +96,7 @@ class LastAnswers:
         verdicts: Int64Array,
         passed: int,
     ) -> None:
+        self._filter_count += 1
         self._note(
             pod_uid,
             FILTER,
@@ -155,6 +157,24 @@ class LastAnswers:
         """Return the last answers about a pod, by verb; empty for a forgotten one."""
         self.deferred.flush()
         return dict(self._calls.get(pod_uid, {}))
+
+    def uids(self) -> frozenset[str]:
+        """Return the UIDs of all pods that are remembered."""
+        self.deferred.flush()
+        with self._lock:
+            return frozenset(self._calls)
+
+    def filter_calls(self) -> tuple[int, int]:
+        """Return how many filter calls there were, and the most nodes of one lately."""
+        self.deferred.flush()
+        with self._lock:
+            offered = [
+                call.offered
+                for calls in self._calls.values()
+                if (call := calls.get(FILTER)) is not None
+                and isinstance(call.offered, int)
+            ]
+            return self._filter_count, max(offered, default=0)
 
     def _note(self, pod_uid: str, verb: str, call: LastAnswer) -> None:
         if not pod_uid:

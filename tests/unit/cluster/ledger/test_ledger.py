@@ -14,7 +14,7 @@ from cluster.ledger.changes import (
     PodsListed,
 )
 from cluster.ledger.ledger import Ledger
-from cluster.ledger.pods import MAX_RECENT_PODS, BoundPodMap
+from cluster.ledger.pods import MAX_BINDINGS, MAX_RECENT_PODS, BoundPodMap
 from scoring.snapshot import Snapshot
 from tests.builders import (
     GPU,
@@ -347,6 +347,43 @@ def test_only_the_latest_arrivals_are_kept() -> None:
 
     assert len(arrivals) == MAX_RECENT_PODS
     assert (arrivals[0].sequence, arrivals[-1].sequence) == (4, MAX_RECENT_PODS + 3)
+
+
+def test_a_pod_that_gets_its_node_is_a_binding_and_no_other_is() -> None:
+    ledger = make_ledger(
+        nodes=[make_node(gpus=8)],
+        pods=[make_pod(name="old", gpus=1), make_pod(name="own", node_name="node-1")],
+    )
+
+    for name in ("old", "new", "done", "plain"):
+        ledger.apply(pod_seen(name=name, gpus=None if name == "plain" else 1))
+    spec = {"schedulerName": "gpu-scheduler"}
+    ledger.apply(pod_seen(name="old", gpus=1, node_name="node-1", spec=spec))
+    ledger.apply(pod_seen(name="plain", node_name="node-1"))
+    ledger.apply(pod_seen(name="born-bound", gpus=1, node_name="node-1"))
+    ledger.apply(pod_seen(name="done", gpus=1, node_name="node-1", phase="Failed"))
+    before = ledger.build().bindings
+    ledger.apply(pod_seen(name="old", gpus=1, node_name="node-1", labels={"a": "b"}))
+    ledger.apply(pod_seen(name="new", gpus=2, node_name="node-1"))
+    after = ledger.build().bindings
+
+    assert [(item.sequence, item.uid, item.scheduler_name) for item in before] == [
+        (1, "uid-of-default-old", "gpu-scheduler")
+    ]
+    assert [item.uid for item in after[1:]] == ["uid-of-default-new"]
+    assert dict(after[1].request)[GPU] == 2
+
+
+def test_only_the_latest_bindings_are_kept() -> None:
+    ledger = make_ledger(nodes=[make_node(gpus=8)])
+
+    for number in range(MAX_BINDINGS + 3):
+        ledger.apply(pod_seen(name=str(number), gpus=1))
+        ledger.apply(pod_seen(name=str(number), gpus=1, node_name="node-1"))
+    bindings = ledger.build().bindings
+
+    assert len(bindings) == MAX_BINDINGS
+    assert (bindings[0].sequence, bindings[-1].sequence) == (4, MAX_BINDINGS + 3)
 
 
 def test_shares_are_those_of_bound_pods_with_a_managed_resource() -> None:
