@@ -55,7 +55,8 @@ def show_gpus(gpus: NodeGpus, request: Request = ()) -> str:
     """
     parts = [gpus.model or "cards of an unknown model"]
     if gpus.is_part:
-        parts.append("parts of a card")
+        size = "" if request else f" of {show_size(gpus.memory)}"
+        parts.append(f"parts of a card{size}")
     if gpus.profile:
         parts.append(f"cut into {gpus.profile}")
     if gpus.is_shared:

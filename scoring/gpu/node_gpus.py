@@ -300,12 +300,12 @@ class GpuLabelRules:
         replicas = _replicas(labels, is_marked=is_marked)
         partition = labels.get(_AMD_PARTITION, "").lower()
         models, board_part = self.table.find_with_parts(product, label)
-        memory, is_unread = self._stated_memory(labels, models)
-        if board_part and memory.high >= board_part * MIN_WHOLE_PERCENT // 100:
-            memory = Bounds(board_part, board_part)
+        shown, is_unread = (0, False) if profile else self._shown(labels, models)
+        if board_part and not 0 < shown * 100 < board_part * MIN_WHOLE_PERCENT:
+            shown = board_part
         gpus = NodeGpus(
             is_part=board_part > 0 or is_part(f"{_AMD_PREFIX}{partition}"),
-            is_memory_unread=is_unread and not profile,
+            is_memory_unread=is_unread,
             is_shared=replicas != 1,
             replicas=replicas,
             profile=profile,
@@ -315,11 +315,9 @@ class GpuLabelRules:
         )
         if _is_mixed(labels, dict(offered), gpus):
             return gpus
-        if profile:
-            memory = ANY_SIZE
         if not product:
-            return replace(gpus, memory=memory)
-        return self.identify(gpus, product, models, memory)
+            return replace(gpus, memory=_size(shown, is_part=gpus.is_part))
+        return self.identify(gpus, product, models, shown)
 
     def _vendor(self, labels: Mapping[str, str], label: str, product: str) -> str:
         """Return whose GPUs they are by the labels, of which one says `product`."""
@@ -340,13 +338,14 @@ class GpuLabelRules:
         return next((vendor.lower() for vendor in told), "")
 
     def identify(
-        self, gpus: NodeGpus, product: str, models: Models, memory: Bounds
+        self, gpus: NodeGpus, product: str, models: Models, shown: int
     ) -> NodeGpus:
-        """Return the `gpus`, of which the labels say `product` and `memory`."""
+        """Return the `gpus`, of which the labels say `product` and so much memory."""
         if not models:
+            memory = _size(shown, is_part=gpus.is_part)
             names = frozenset({normal_name(product)})
             return replace(gpus, model=product, names=names, memory=memory)
-        memory, models, is_part = self._compared(gpus, models, memory)
+        memory, models, is_part = self._compared(gpus, models, shown)
         found = [self.table.models[name] for name in sorted(models)]
         names, possible = self.table.names_around(models)
         if gpus.is_part:  # a virtual GPU has a name of its own, too
@@ -362,23 +361,23 @@ class GpuLabelRules:
         )
 
     def _compared(
-        self, gpus: NodeGpus, models: Models, memory: Bounds
+        self, gpus: NodeGpus, models: Models, shown: int
     ) -> tuple[Bounds, Models, bool]:
         """Return the memory, the models and whether they are parts, by nominal sizes.
 
-        A stated memory far below the nominal size is that of a part, whoever states
-        it. Where a name stands for several models, those that are too small are out.
+        A memory far below the nominal size is that of a part, whoever states it. Where
+        a name stands for several models, those that are too small are out.
         """
         size_of = {name: self.table.models[name].memory for name in models}
         if any(self.table.models[name].is_unified for name in models):
-            memory = ANY_SIZE  # what labels state is what the system leaves to the GPU
+            shown = 0  # what labels state is what the system leaves to the GPU
         least, most = min(size_of.values()), max(size_of.values())
         if gpus.is_part:
-            is_known = memory != ANY_SIZE
-            return memory if is_known else Bounds(0, most), models, True
-        if memory == ANY_SIZE:
+            known = _size(shown, is_part=True)
+            return known if shown else Bounds(0, most), models, True
+        if not shown:
             return Bounds(least, most), models, False
-        shown = -(-memory.high * MIN_MEMORY_PERCENT // 100)  # as it was stated
+        memory = _size(shown, is_part=False)
         fitting = {name for name in models if shown <= size_of[name] <= memory.high}
         if fitting:
             sizes = [size_of[name] for name in fitting]
@@ -387,7 +386,7 @@ class GpuLabelRules:
         if larger and all(
             shown * 100 < size_of[name] * MIN_WHOLE_PERCENT for name in larger
         ):
-            return memory, frozenset(larger), True
+            return _size(shown, is_part=True), frozenset(larger), True
         return Bounds(least, most) if len(models) == 1 else memory, models, False
 
     def names_model(self, stated: str) -> bool:
@@ -410,10 +409,8 @@ class GpuLabelRules:
                 return label, name
         return "", ""
 
-    def _stated_memory(
-        self, labels: Mapping[str, str], models: Models
-    ) -> tuple[Bounds, bool]:
-        """Return the largest nominal size that the first memory label stands for.
+    def _shown(self, labels: Mapping[str, str], models: Models) -> tuple[int, bool]:
+        """Return what the first memory label states, in bytes; 0 where none does.
 
         Also whether a label states what no GPU has.
         """
@@ -427,10 +424,9 @@ class GpuLabelRules:
             if not found[2] and size < GIB and self._are_gib(number, models):
                 size = number * GIB
             if size >= GIB:
-                size = min(size * 100 // MIN_MEMORY_PERCENT, MAX_QUANTITY)
-                return Bounds(size, size), is_unread
+                return min(size, MAX_QUANTITY), is_unread
             is_unread = True
-        return ANY_SIZE, is_unread
+        return 0, is_unread
 
     def _are_gib(self, number: int, models: Models) -> bool:
         """Whether so many GiB are about the nominal size of one of the models."""
@@ -460,6 +456,14 @@ class _RulesInUse:
         self.read = lru_cache(maxsize=_MAX_KNOWN)(
             lambda labels, offered: rules.read(dict(labels), offered)
         )
+
+
+def _size(shown: int, *, is_part: bool) -> Bounds:
+    """Return the memory of a GPU, or a part of one, that shows so much of it."""
+    if not shown:
+        return ANY_SIZE
+    size = shown if is_part else min(shown * 100 // MIN_MEMORY_PERCENT, MAX_QUANTITY)
+    return Bounds(size, size)
 
 
 def without_marks(product: str) -> tuple[str, str, bool]:

@@ -9,9 +9,7 @@ from typing import Final, TypeAlias
 
 from scoring.gpu.models import GpuTable, Models, normal_name
 from scoring.gpu.node_gpus import (
-    ANY_SIZE,
     MIN_MEMORY_PERCENT,
-    Bounds,
     GpuLabelRules,
     NodeGpus,
     without_marks,
@@ -201,9 +199,8 @@ def _readings(rules: GpuLabelRules, label: str, stated: str) -> tuple[NodeGpus, 
     parts = {models}
     if not profile:  # the memory label is then that of a slice
         parts |= _alike_in_memory(models, rules.table)
-    memory = Bounds(board_part, board_part) if board_part else ANY_SIZE
     return tuple(
-        rules.identify(gpus, product, part, memory)
+        rules.identify(gpus, product, part, board_part)
         for part in sorted(parts, key=sorted)
     )
 

@@ -103,7 +103,7 @@ def test_less_than_three_quarters_of_a_card_is_a_part_whoever_labels_it(
     gpus = READER.read({"accelerator": model, label: str(mib)}, ())
 
     is_part = mib * 2**20 * 100 < nominal * 75
-    size = mib * 2**20 * 100 // 93 if is_part else nominal
+    size = mib * 2**20 if is_part else nominal
     assert (gpus.is_part, gpus.memory) == (is_part, Bounds(size, size))
     wish = GpuRequirements(types=(model,), is_sharing_allowed=is_sharing_allowed)
     assert suitability(gpus, wish, (("nvidia.com/gpu", 1),)) is (

@@ -387,6 +387,7 @@ def test_a_shortlist_is_shown_node_by_node() -> None:
 
 
 WHOLE = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+PART = {"accelerator": "nvidia-l4", "nvidia.com/gpu.memory": "6144"}
 SHARED = {
     "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-SHARED",
     "nvidia.com/gpu.replicas": "4",
@@ -435,6 +436,21 @@ SHARED = {
             "at least 40Gi of memory wanted, the node has A100-SXM4-80GB,"
             " shared by 4, nvidia.com/gpu with 20Gi",
             id="shares of a card",
+        ),
+        pytest.param(
+            GpuRequirements(types=("L4",)),
+            PART,
+            "GPU type does not match",
+            "L4, whole cards wanted, the node has L4, parts of a card of 6Gi",
+            id="a part of a card",
+        ),
+        pytest.param(
+            GpuRequirements(min_memory=20 * 2**30, is_sharing_allowed=True),
+            PART,
+            "Too little GPU memory",
+            "at least 20Gi of memory wanted, the node has L4, parts of a card,"
+            " nvidia.com/gpu with 6Gi",
+            id="memory of a part",
         ),
         pytest.param(
             UNREADABLE,

@@ -261,8 +261,7 @@ PARTITION: Final = "amd.com/gpu.compute-memory-partition"
 
 
 def stated(mib: int) -> Bounds:
-    """Return what a label with so many MiB stands for."""
-    return Bounds(mib * MIB * 100 // 93, mib * MIB * 100 // 93)
+    return Bounds(mib * MIB, mib * MIB)
 
 
 @pytest.mark.parametrize(
