@@ -121,6 +121,31 @@ def test_exclusions_and_memory_leave_the_same_few_of_1000_nodes(
     assert used.keys() <= {H100[PRODUCT], H100_BY_CLOUD[GKE]}
 
 
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({TYPE: "L4"}, id="type"),
+        pytest.param({TYPE: "L4", MEMORY: "20Gi"}, id="type and memory"),
+        pytest.param({MEMORY: "20Gi"}, id="memory"),
+    ],
+)
+def test_a_part_of_a_card_is_kept_out_by_the_memory_that_it_states(
+    alone: Product, annotations: dict[str, str]
+) -> None:
+    client, size = alone.client, "karpenter.k8s.aws/instance-gpu-memory"
+    l4 = {"karpenter.k8s.aws/instance-gpu-name": "l4"}
+    put_nodes(alone, part={**l4, size: "5722"}, whole={**l4, size: "22888"})
+
+    for number in range(GPUS):
+        client.create(make_pod(f"train-{number}", gpus=1, annotations=annotations))
+    bound = [wait_until_bound(client, f"train-{n}") for n in range(GPUS)]
+    client.create(make_pod("one-more", gpus=1, annotations=annotations))
+    refusal = wait_until_refused(client, "one-more")
+
+    assert bound == ["whole", "whole"]
+    assert f"1 node(s) {NOT_MATCHED}" in refusal["message"]
+
+
 def test_nodes_without_labels_stay_open_to_memory(alone: Product) -> None:
     put_nodes(alone, bare={}, small=OTHERS[1])
 
