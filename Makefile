@@ -9,7 +9,8 @@ CODE := scoring cluster extender injector service
 K8S ?= 1.36
 MINORS ?= 1.34 1.36 1.37
 SECONDS ?= 600
-WORKERS ?= auto
+# One more than processors: a test of a whole process waits for it, most of its time.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
