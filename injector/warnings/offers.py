@@ -1,4 +1,4 @@
-"""Warnings for GPU resources that no node has, or not as many or as large."""
+"""Warnings for GPU resources that no node has, or not as many, large or linked."""
 
 import difflib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
 from injector.admitted_pod import AdmittedPod
 from scoring.quantity import shorten, show_bytes
-from scoring.resources import Remembered, ResourceScope
+from scoring.resources import Remembered, ResourceScope, is_part
 from scoring.snapshot import Snapshot
 
 _MAX_SHOWN: Final = 3
@@ -69,6 +69,7 @@ class OfferCheck:
                     " fewer in one pod"
                 )
             else:
+                found += self._never_linked(name, pod)
                 found += self._too_small(snapshot, name, pod)
         return tuple(found)
 
@@ -83,6 +84,16 @@ class OfferCheck:
             }
             offers = self._offers = _Offers(snapshot.generation, most)
         return offers.most
+
+    def _never_linked(self, name: str, pod: AdmittedPod) -> Iterator[str]:
+        """Yield that parts of GPUs are wanted linked."""
+        requirements = self._gpu_reader.read_kept(pod.annotations).gpu_requirements
+        is_required = requirements.linked == "required"
+        if is_part(name) and is_required and requirements.wants_whole_gpus:
+            yield (
+                f"annotation {self._gpu_reader.annotations.linked}: {shorten(name)} are"
+                " parts of GPUs, which are never linked: no node will do"
+            )
 
     def _too_small(
         self, snapshot: Snapshot, name: str, pod: AdmittedPod

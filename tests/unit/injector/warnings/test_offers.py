@@ -12,6 +12,7 @@ from tests.defaults import GPU_ANNOTATIONS
 from tests.fakes.webhook import Webhook, both, container, make_pod, make_webhook
 
 MEMORY: Final = "gpu-extender.io/min-gpu-memory"
+LINKED: Final = "gpu-extender.io/linked"
 A100: Final = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 L4: Final = {"nvidia.com/gpu.product": "NVIDIA-L4"}
 NODES: Final = (
@@ -79,6 +80,20 @@ def checking(*nodes: Tree) -> Webhook:
             " largest have 40Gi",
             id="more memory than a slice has",
         ),
+        pytest.param(
+            {"nvidia.com/mig-3g.40gb": "2"},
+            {LINKED: "required"},
+            f"annotation {LINKED}: 'nvidia.com/mig-3g.40gb' are parts of GPUs, which"
+            " are never linked: no node will do",
+            id="linked slices",
+        ),
+        pytest.param(
+            {"nvidia.com/mig-3g.40gb": "2"},
+            {LINKED: "required", "gpu-extender.io/sharing": "allowed"},
+            "",
+            id="linked slices, where any will do",
+        ),
+        pytest.param({"nvidia.com/gpu": "2"}, {LINKED: "required"}, "", id="linked"),
         pytest.param({"nvidia.com/gpu": "8"}, {MEMORY: "80Gi"}, "", id="what there is"),
         pytest.param({"rdma/hca": "1"}, {}, "", id="what is not managed"),
     ],
