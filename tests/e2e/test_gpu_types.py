@@ -24,6 +24,7 @@ TYPE: Final = "gpu-extender.io/gpu-type"
 MEMORY: Final = "gpu-extender.io/min-gpu-memory"
 WRONG_TYPE: Final = "GPU type does not match"
 TOO_SMALL: Final = "Too little GPU memory"
+NOT_ALONE: Final = "GPUs are not shared with this pod"
 # node name -> the label that GPU feature discovery gives it
 PRODUCTS: Final = {
     "h100": "NVIDIA-H100-80GB-HBM3",
@@ -136,6 +137,23 @@ def test_a_type_or_size_that_is_not_asked_for_is_never_used(
     assert used == dict.fromkeys(expected, GPUS)
     assert len(left) == 2
     assert all(reason in refusal["message"] for refusal in refusals)
+
+
+def test_a_pod_that_wants_to_be_alone_reads_why_it_waits(product: Product) -> None:
+    client = product.client
+    client.create(make_node("node-a", gpus=GPUS))
+    client.create(make_pod("first", gpus=1, node_name="node-a", priority=0))
+    product.start_all()
+
+    alone = {"gpu-extender.io/exclusive": "true"}
+    client.create(make_pod("alone", gpus=1, annotations=alone, priority=1000))
+    refusal = wait_until_refused(client, "alone")
+
+    assert NOT_ALONE in refusal["message"]
+    # A GPU is free: kube-scheduler would find nobody to evict.
+    assert client.get("Pod", "first")["metadata"].get("deletionTimestamp") is None
+    client.delete("Pod", "first")
+    assert wait_until_bound(client, "alone") == "node-a"
 
 
 def put_many_nodes(client: ApiClient) -> None:
