@@ -16,8 +16,13 @@ from service.settings.policy import ExtenderSettings
 from service.settings.process import ClusterSettings
 
 
-def connect_to(settings: ClusterSettings, folder: Path) -> NamedApi:
-    """Return the API server that the settings name; raise `ValueError` if none."""
+def connect_to(
+    settings: ClusterSettings, folder: Path, exchange_timeout_seconds: float = 5.0
+) -> NamedApi:
+    """Return the API server that the settings name; raise `ValueError` if none.
+
+    `exchange_timeout_seconds` is that of requests with a small body on both sides.
+    """
     # Half a second and 100 MB that a cluster from files need not pay.
     from cluster.api.server import connect  # noqa: PLC0415 - see above
 
@@ -26,6 +31,7 @@ def connect_to(settings: ClusterSettings, folder: Path) -> NamedApi:
         kubeconfig,
         settings.context,
         read_timeout_seconds=settings.read_timeout_seconds,
+        exchange_timeout_seconds=exchange_timeout_seconds,
     )
 
 

@@ -159,6 +159,10 @@ class Metrics:
             "Pods that the fallback step has seen, by what became of them.",
             ["outcome"],
         )
+        self._alone = self._counter(
+            "gpu_extender_webhook_decided_alone",
+            "Fallbacks chosen by a replica that does not hold the lease.",
+        )
         self._holds = prometheus_client.Gauge(
             "gpu_extender_webhook_holds",
             "Admitted pods whose chain was weighed and that are not seen yet.",
@@ -171,6 +175,11 @@ class Metrics:
             "gpu_extender_requests_refused",
             "Requests answered 503 at once: the face works on as many as it may.",
             ["face"],
+        )
+        self._lease_held = prometheus_client.Gauge(
+            "gpu_extender_lease_held",
+            "1 while this replica holds the lease, by which one answers for all.",
+            registry=self.registry,
         )
         self._reloads = prometheus_client.Gauge(
             "gpu_extender_config_reload_ok",
@@ -255,6 +264,14 @@ class Metrics:
     def read_holds(self, count: Callable[[], int]) -> None:
         """Have `count` say how many holds there are whenever somebody reads."""
         self._holds.set_function(count)
+
+    def decided_alone(self) -> None:
+        """Count one fallback that is chosen without holding the lease."""
+        self._alone.inc()
+
+    def read_lease(self, is_held: Callable[[], bool]) -> None:
+        """Have `is_held` say whether the lease is held whenever somebody reads."""
+        self._lease_held.set_function(lambda: float(is_held()))
 
     def reloaded(self, name: str, *, is_ok: bool) -> None:
         """Set whether the newest contents of the watched file `name` are in use."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from cluster.api.lease import LeaseStore
 from cluster.api.protocol import Api
 from cluster.decode.records import FaultSignals, RecordBuilder
 from cluster.dump import load_dump
@@ -34,6 +35,13 @@ from service.http.health import Health
 from service.http.listeners import Listeners, allow_connections
 from service.http.middleware import ConcurrencyLimit, Slots, build_slots
 from service.http.waitress_channel import WsgiApp
+from service.lease import (
+    POD_VARIABLES,
+    ActiveLabel,
+    Elector,
+    LeaseTimes,
+    OwnPod,
+)
 from service.metrics import Metrics
 from service.reload import Reloader, WatchedFiles
 from service.settings.settings import Settings, read_settings
@@ -92,6 +100,10 @@ def scheduler_names(settings: Settings) -> frozenset[str]:
     """Return which schedulers' pods we are to be asked about; empty for the default."""
     name = settings.injection.scheduler_name
     return frozenset({DEFAULT_SCHEDULER, ""} if name is None else {name})
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def freeze_memory() -> None:
@@ -166,10 +178,16 @@ class Runtime:
         The configuration file; other paths in it are relative to its folder.
     port : int, optional
         Of the HTTP listener, in place of the configuration's.
+    own_pod : OwnPod, optional
+        The pod that it runs in; outside of one, nothing is elected.
     """
 
     def __init__(
-        self, config: Path, settings: Settings, port: int | None = None
+        self,
+        config: Path,
+        settings: Settings,
+        port: int | None = None,
+        own_pod: OwnPod | None = None,
     ) -> None:
         settings = settings.with_port(port)
         self._config = config
@@ -190,7 +208,14 @@ class Runtime:
         )
         register = self.metrics.registry.register
         register(CacheCollector(self.cell, self.ages, self._ledger.counts))
-        self._webhook = Webhook(self.cell, settings, self.metrics, self._folder)
+        self._elector = self._build_elector(own_pod)
+        self._webhook = Webhook(
+            self.cell,
+            settings,
+            self.metrics,
+            self._folder,
+            _nothing if self._elector is None else self._elector.before_choice,
+        )
         self.metrics.read_holds(self._webhook.holds.count)
         self._certificate = load_certificate(
             settings.webhook, self._folder, self._connect, self.metrics.reloaded
@@ -218,6 +243,7 @@ class Runtime:
             settings,
             self._certificate,
             self.health,
+            lambda: self._elector is not None and self._elector.is_elsewhere,
         )
         self.server = self._listeners.http
 
@@ -253,6 +279,41 @@ class Runtime:
             self.metrics,
             settings.extender,
         )
+
+    def _build_elector(self, own_pod: OwnPod | None) -> Elector | None:
+        """Return the elector of replicas, None where there are none."""
+        settings = self.live.settings
+        if settings.cluster.source == "file":
+            return None
+        if own_pod is None:
+            if settings.fallback.chains:
+                fields = {"variables": POD_VARIABLES}
+                logger.info(
+                    "no replica elected: not told which pod this is",
+                    extra={"fields": fields},
+                )
+            return None
+        election = settings.election
+        times = LeaseTimes(
+            election.lease_seconds,
+            election.renew_deadline_seconds,
+            election.retry_seconds,
+        )
+        # As client-go: a call that hangs must leave time for another one.
+        api = connect_to(
+            settings.cluster, self._folder, times.renew_deadline_seconds / 2
+        )
+        elector = Elector(
+            LeaseStore(api, own_pod.namespace, election.lease_name),
+            ActiveLabel(api, own_pod, election.active_label),
+            own_pod.uid,
+            times,
+            is_wanted=lambda: bool(self.live.settings.fallback.chains),
+            is_ready=lambda: not self.health.extender_not_ready_reasons(),
+            on_alone=self.metrics.decided_alone,
+        )
+        self.metrics.read_lease(lambda: elector.is_holding)
+        return elector
 
     def _certificate_not_ready_reasons(self) -> list[str]:
         """Return why no client would take our certificate; empty if one might."""
@@ -324,6 +385,8 @@ class Runtime:
         if self._certificate is not None:
             self._certificate.start()
         self._listeners.start()
+        if self._elector is not None:
+            self._elector.start()
         settings = self.live.settings
         logger.info(
             "serving",
@@ -337,8 +400,15 @@ class Runtime:
         )
 
     def drain(self, interrupted: threading.Event) -> None:
-        """Let all calls finish, then stop every thread; see `HttpServer.drain`."""
+        """Let all calls finish, then stop every thread; see `HttpServer.drain`.
+
+        The lease goes first: we are called, and ready, until another replica is.
+        """
+        if self._elector is not None:
+            self._elector.leave(interrupted)
         self._listeners.drain(interrupted)
+        if self._elector is not None:
+            self._elector.stop()
         if self._link is not None:
             self._link.stop()
         if self._certificate is not None:

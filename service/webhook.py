@@ -1,5 +1,6 @@
 """The webhook's parts, built from settings, and what a reload swaps in them."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +38,8 @@ class Webhook:
     ----------
     folder : Path
         Of the configuration file.
+    before_choice : callable
+        Told of each fallback that is about to be chosen.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Webhook:
         settings: Settings,
         metrics: AdmissionObserver,
         folder: Path,
+        before_choice: Callable[[], None] = lambda: None,
     ) -> None:
         injection, fallback = settings.injection, settings.fallback
         scope = settings.scope()
@@ -67,6 +71,7 @@ class Webhook:
         self._fallback = Fallback(
             self.holds,
             build_fallback_options(fallback, self._gpu_reader, self._known_gpus),
+            before_choice=before_choice,
         )
         self.admission = Admission(
             self._fallback,

@@ -61,16 +61,23 @@ class ServiceProcess:
         The configuration; a free port is taken unless it names one.
     arguments : sequence of str
         More arguments of ``serve``.
+    environment : mapping
+        More variables of its environment.
     """
 
     def __init__(
-        self, folder: Path, config: Mapping[str, Any], arguments: Sequence[str] = ()
+        self,
+        folder: Path,
+        config: Mapping[str, Any],
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         server = {"port": 0, "drainSeconds": 0, **config.get("server", {})}
         self.config = folder / "config.yaml"
         self.config.write_text(yaml.safe_dump({**config, "server": server}))
         self._command = [sys.executable, "-m", "service", "serve"]
         self._command += ["--config", str(self.config), *arguments]
+        self._environment = {**os.environ, **(environment or {})}
         self._stdout = folder / "stdout"
         self._stderr = folder / "stderr"
         self._process: subprocess.Popen[bytes] | None = None
@@ -96,7 +103,7 @@ class ServiceProcess:
         """Start the process, and do not wait for it."""
         with self._stdout.open("wb") as out, self._stderr.open("wb") as err:
             self._process = subprocess.Popen(  # noqa: S603  our own module
-                self._command, cwd=ROOT, stdout=out, stderr=err
+                self._command, cwd=ROOT, env=self._environment, stdout=out, stderr=err
             )
 
     @property

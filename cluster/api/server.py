@@ -42,7 +42,7 @@ MAX_MESSAGE: Final = 300
 CHUNK_BYTES: Final = 262_144
 
 # Of a request whose body is small on both sides, and that nobody waits for.
-PATCH_TIMEOUT_SECONDS: Final = 5.0
+EXCHANGE_TIMEOUT_SECONDS: Final = 5.0
 
 BUFFER_BYTES: Final = 262_144
 
@@ -85,6 +85,8 @@ class ApiServer:
         Where they come from, for a message.
     connect_timeout_seconds, read_timeout_seconds : float
         The second one bounds the silence between two reads, not the whole answer.
+    exchange_timeout_seconds : float
+        Of a whole request whose body is small on both sides.
     """
 
     def __init__(
@@ -94,9 +96,11 @@ class ApiServer:
         credentials: str = "",
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
+        exchange_timeout_seconds: float = EXCHANGE_TIMEOUT_SECONDS,
     ) -> None:
         self._configure = configure
         self.credentials = credentials
+        self._exchange_timeout = Timeout(total=exchange_timeout_seconds)
         self._timeout = Timeout(
             connect=connect_timeout_seconds, read=read_timeout_seconds
         )
@@ -137,8 +141,9 @@ class ApiServer:
         self, method: str, path: str, body: bytes | None = None, content_type: str = ""
     ) -> bytes:
         """Return the answer to a request whose bodies are small on both sides."""
-        timeout = Timeout(total=PATCH_TIMEOUT_SECONDS)
-        response = self._request(method, path, timeout, body, content_type)
+        response = self._request(
+            method, path, self._exchange_timeout, body, content_type
+        )
         return ApiResponse(response).read()
 
     def _request(
@@ -288,6 +293,7 @@ def connect(
     *,
     connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
     read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
+    exchange_timeout_seconds: float = EXCHANGE_TIMEOUT_SECONDS,
 ) -> ApiServer:
     """Return the API server that a kubeconfig or the pod's service account names.
 
@@ -298,6 +304,7 @@ def connect(
         kubeconfig (``KUBECONFIG`` or ``~/.kube/config``).
     context : str, optional
         Of the kubeconfig; default is its current one.
+    connect_timeout_seconds, read_timeout_seconds, exchange_timeout_seconds : float
 
     Raises
     ------
@@ -317,6 +324,7 @@ def connect(
         credentials=credentials,
         connect_timeout_seconds=connect_timeout_seconds,
         read_timeout_seconds=read_timeout_seconds,
+        exchange_timeout_seconds=exchange_timeout_seconds,
     )
 
 

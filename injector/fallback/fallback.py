@@ -149,6 +149,8 @@ class Fallback:
 
     Parameters
     ----------
+    before_choice : callable
+        Told of each choice whose outcome is held, just before it is made.
     clock : callable
         Returns seconds since the epoch, as the API server counts them.
     """
@@ -158,10 +160,12 @@ class Fallback:
         holds: Holds,
         options: FallbackOptions,
         *,
+        before_choice: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._holds = holds
         self._options = options
+        self._before_choice = before_choice
         self._clock = clock
 
     def use(self, options: FallbackOptions) -> None:
@@ -277,6 +281,8 @@ class Fallback:
                 return None, None
             return case.claim_of(choice.alternative), choice
 
+        if not identity.is_dry_run:
+            self._before_choice()
         return self._holds.decide(identity, choose, case.is_outdated)
 
 

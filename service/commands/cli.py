@@ -1,6 +1,7 @@
 """Entry point and options. The environment is read here only."""
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -27,6 +28,7 @@ from service.http.middleware import (
     PRIORITIZE_PATH,
 )
 from service.http.plain import ListenError
+from service.lease import read_own_pod
 from service.logs import configure_command_logs, configure_logs
 from service.runtime import Runtime
 from service.settings.settings import SettingsError, read_settings
@@ -324,7 +326,7 @@ def serve(config: Path, *, with_examples: bool, port: int | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     try:
-        runtime = Runtime(config, settings, port)
+        runtime = Runtime(config, settings, port, read_own_pod(os.environ))
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_FAULTY_INPUT

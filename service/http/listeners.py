@@ -2,6 +2,7 @@
 
 import resource
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from service.certificates.files import ServedCertificate
@@ -42,6 +43,8 @@ class Listeners:
     certificate : ServedCertificate or None
         Without one there is no HTTPS.
     health : Health
+    is_elsewhere : callable
+        Whether callers of the webhook had better come back on a new connection.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Listeners:
         settings: Settings,
         certificate: ServedCertificate | None,
         health: Health,
+        is_elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         webhook = concurrency_limit.slots["webhook"].limit
         # One thread for each request that the limit lets through, and some for what it
@@ -62,7 +66,7 @@ class Listeners:
                 PathAllowlist(concurrency_limit, HTTPS_PATHS),
                 settings.webhook,
                 certificate,
-                lambda: health.is_draining,
+                lambda: health.is_draining or is_elsewhere(),
                 self.http.dispatcher,
             )
 

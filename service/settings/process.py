@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 from service.settings.names import (
     DnsName,
     IpAddress,
+    LabelKey,
     ListenAddress,
     NamespaceName,
     ObjectName,
@@ -290,6 +291,52 @@ class ClusterSettings(SettingsModel):
                 "files: wanted at least one with source 'file' and none with"
                 f" 'kubernetes', got {len(self.files)} with {self.source!r}"
             )
+        return self
+
+
+class ElectionSettings(SettingsModel):
+    """Election of the replica that answers for the whole cluster."""
+
+    lease_name: ObjectName = pydantic.Field(
+        default="gpu-extender",
+        description="Lease in the namespace of our own pod, from `deploy/lease.yaml`;"
+        " it is not made if it is missing.",
+    )
+    active_label: LabelKey = pydantic.Field(
+        default="gpu-extender.io/active",
+        description="Label that the holder sets to `true` on its own pod and takes off"
+        " all others: what the webhook's Service selects by.",
+    )
+    lease_seconds: Annotated[int, pydantic.Field(ge=2, le=3600)] = pydantic.Field(
+        default=6,
+        description="How long the others wait for a holder of whom nothing new is"
+        " seen. More than `renewDeadlineSeconds`.",
+    )
+    renew_deadline_seconds: PositiveSeconds = pydantic.Field(
+        default=4.0,
+        description="How long a holder that cannot renew the lease counts as one. More"
+        " than 1.2 times `retrySeconds`.",
+    )
+    retry_seconds: PositiveSeconds = pydantic.Field(
+        default=1.0, description="Time between two looks at the lease."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _order_of_times(self) -> "ElectionSettings":
+        for shorter, what, longer in (
+            (
+                self.renew_deadline_seconds,
+                "renewDeadlineSeconds < leaseSeconds",
+                self.lease_seconds,
+            ),
+            (
+                1.2 * self.retry_seconds,
+                "1.2 retrySeconds < renewDeadlineSeconds",
+                self.renew_deadline_seconds,
+            ),
+        ):
+            if not shorter < longer:
+                raise ValueError(f"wanted {what}, got {shorter:g} s and {longer:g} s")
         return self
 
 

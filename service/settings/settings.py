@@ -24,6 +24,7 @@ from service.settings.policy import (
 )
 from service.settings.process import (
     ClusterSettings,
+    ElectionSettings,
     LoggingSettings,
     NonEmpty,
     ServerSettings,
@@ -124,6 +125,7 @@ class Settings(SettingsModel):
     scoring: ScoringSettings = ScoringSettings()
     injection: InjectionSettings = InjectionSettings()
     fallback: FallbackSettings = FallbackSettings()
+    election: ElectionSettings = ElectionSettings()
     logging: LoggingSettings = LoggingSettings()
 
     def with_port(self, port: int | None) -> "Settings":

@@ -57,7 +57,7 @@ def review(service: ServiceProcess, number: int) -> str:
     response = service.post("/mutate", review).json()["response"]
     assert response["uid"] == f"request-{number}"
     assert response["allowed"]
-    patch = json.loads(base64.b64decode(response["patch"]))
+    patch = json.loads(base64.b64decode(response.get("patch", b"W10=")))
     written: dict[str, str] = {}
     for operation in patch:
         if operation["path"] == "/metadata/annotations":

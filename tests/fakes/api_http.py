@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.fakes.api_objects import Place, answer_object, find_place
+from tests.fakes.api_objects import Place, answer_object, find_place, list_labelled
 from tests.fakes.api_state import (
     RESOURCES,
     ApiState,
@@ -131,7 +131,7 @@ class Handler(BaseHTTPRequestHandler):
         )
         verb = "watch" if query.get("watch") == "1" else "list"
         if place := find_place(url.path):
-            verb, resource = "get", place.resource
+            verb, resource = "get" if place.name else "list", place.resource
         headers = {name.lower(): value for name, value in self.headers.items()}
         self._take(Request(verb, resource, query, headers, url.path))
 
@@ -241,6 +241,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve_object(self, request: Request, place: Place) -> None:
         """Answer with one object, as it is or as it has become."""
+        if request.verb == "list":
+            label = request.query["labelSelector"]
+            state = self.server.api.state
+            self._answer(200, list_labelled(state, place.namespace, label))
+            return
         content_type = request.headers.get("content-type", "")
         change = json.loads(request.body) if request.body else None
         try:

@@ -1,7 +1,7 @@
 """Single objects of the fake API server: read, created, replaced and merged.
 
-Rules of kube-apiserver 1.36: a version that a change names must be the present one; a
-strategic merge takes the webhooks of a registration by their names.
+Rules of kube-apiserver 1.36: a version that a change names must be the present one, and
+so must a UID; a strategic merge takes the webhooks of a registration by their names.
 """
 
 import copy
@@ -13,10 +13,18 @@ from typing import Any, Final
 from tests.fakes.api_state import RESOURCES, ApiState, StatusError, Tree
 
 STRATEGIC: Final = "application/strategic-merge-patch+json"
+MERGE: Final = "application/merge-patch+json"
 # resource -> its collection's path, and that of one object
 _PATHS: Final[Mapping[str, re.Pattern[str]]] = {
     "secrets": re.compile(
         r"/api/v1/namespaces/(?P<namespace>[^/]+)/secrets(?:/(?P<name>[^/]+))?"
+    ),
+    "leases": re.compile(
+        r"/apis/coordination\.k8s\.io/v1/namespaces/(?P<namespace>[^/]+)/leases"
+        r"/(?P<name>[^/]+)"
+    ),
+    "pods": re.compile(
+        r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods(?:/(?P<name>[^/]+))?"
     ),
     "mutatingwebhookconfigurations": re.compile(
         re.escape(RESOURCES["mutatingwebhookconfigurations"][2]) + "/(?P<name>[^/]+)"
@@ -51,12 +59,17 @@ def answer_object(
     state: ApiState, place: Place, verb: str, content_type: str, change: Tree | None
 ) -> Tree:
     """Return an object as it is, or as the verb has made it; or `StatusError`."""
-    wanted = STRATEGIC if verb == "patch" else "application/json"
+    is_pod = place.resource == "pods"
+    patching = MERGE if is_pod else STRATEGIC
     if change is None:
         return read_object(state, place)
-    if content_type != wanted:
+    if content_type != (patching if verb == "patch" else "application/json"):
         raise StatusError(415, "UnsupportedMediaType", content_type)
-    act = {"create": create_object, "update": replace_object, "patch": merge_object}
+    act = {
+        "create": create_object,
+        "update": replace_object,
+        "patch": label_pod if is_pod else merge_object,
+    }
     return act[verb](state, place, change)
 
 
@@ -83,6 +96,25 @@ def replace_object(state: ApiState, place: Place, tree: Tree) -> Tree:
     with state.changed:
         _check_version(read_object(state, place), tree)
         return state.put(tree)
+
+
+def list_labelled(state: ApiState, namespace: str, label: str) -> Tree:
+    """Return the pods of a namespace that have a label."""
+    items = state.labelled(namespace, label)
+    metadata = {"resourceVersion": str(state.revision)}
+    return {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items}
+
+
+def label_pod(state: ApiState, place: Place, change: Tree) -> Tree:
+    """Merge labels into a pod of the UID that the change names."""
+    with state.changed:
+        stored = read_object(state, place)
+        meta, wanted = stored["metadata"], change["metadata"]
+        if wanted.get("uid", meta["uid"]) != meta["uid"]:
+            raise StatusError(409, "Conflict", "Precondition failed: UID")
+        labels = {**meta.get("labels", {}), **wanted["labels"]}
+        meta["labels"] = {key: text for key, text in labels.items() if text is not None}
+        return state.put(stored)
 
 
 def merge_object(state: ApiState, place: Place, change: Tree) -> Tree:

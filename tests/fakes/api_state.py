@@ -27,6 +27,11 @@ RESOURCES: Final[Mapping[str, tuple[str, str, str]]] = {
         "/apis/resource.k8s.io/v1/deviceclasses",
     ),
     "secrets": ("Secret", "v1", "/api/v1/secrets"),
+    "leases": (
+        "Lease",
+        "coordination.k8s.io/v1",
+        "/apis/coordination.k8s.io/v1/leases",
+    ),
     "mutatingwebhookconfigurations": (
         "MutatingWebhookConfiguration",
         "admissionregistration.k8s.io/v1",
@@ -131,6 +136,16 @@ class ApiState:
         """Return an object as stored, None if there is none."""
         with self.changed:
             return copy.deepcopy(self._objects[resource].get(key))
+
+    def labelled(self, namespace: str, label: str) -> list[Tree]:
+        """Return the pods of a namespace that have a label, in the order of names."""
+        with self.changed:
+            return [
+                copy.deepcopy(pod)
+                for _, pod in sorted(self._objects["pods"].items())
+                if pod["metadata"]["namespace"] == namespace
+                and label in pod["metadata"].get("labels", {})
+            ]
 
     def remove(self, tree: Tree) -> None:
         """Delete an object; its watch event has the revision of the deletion."""

@@ -1,0 +1,402 @@
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from cluster.api.protocol import ApiError
+from service.lease import OwnPod, read_own_pod
+from tests.fakes.leases import TIMES, LeaseObjects, Replica
+
+FORBIDDEN: Final = ApiError("may not", reason="http_403", status=403)
+GONE: Final = ApiError("gone", reason="http_404", status=404)
+SILENT: Final = ApiError("no answer", reason="silent")
+
+
+@pytest.fixture
+def objects() -> LeaseObjects:
+    """A Lease without spec."""
+    return LeaseObjects()
+
+
+@pytest.fixture
+def replica(objects: LeaseObjects) -> Replica:
+    return Replica(objects, "a")
+
+
+@pytest.fixture
+def other(objects: LeaseObjects) -> Replica:
+    return Replica(objects, "b")
+
+
+def look_for(
+    objects: LeaseObjects, seconds: int, *replicas: Replica
+) -> Iterator[tuple[bool, ...]]:
+    """Look with all replicas each second; yield which of them hold the lease."""
+    for _ in range(seconds):
+        for replica in replicas:
+            replica.elector.look()
+        yield tuple(replica.elector.is_holding for replica in replicas)
+        objects.now += 1
+
+
+# --- taking and keeping ------------------------------------------------------
+
+
+def test_one_of_two_takes_a_lease_without_spec_and_keeps_it(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    held = set(look_for(objects, 60, replica, other))
+
+    assert held == {(True, False)}
+    assert objects.spec["leaseTransitions"] == 1
+    assert objects.spec["leaseDurationSeconds"] == 6
+    assert objects.spec["holderIdentity"] == "uid-a"
+
+
+def test_the_next_one_takes_it_six_seconds_after_the_last_renewal(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    list(look_for(objects, 3, replica, other))
+    renewed = objects.now - 1
+
+    replica.api.error = SILENT
+    for holding, other_holding in look_for(objects, 8, replica, other):
+        assert holding == (objects.now < renewed + 4)
+        assert other_holding == (objects.now >= renewed + 6)
+    assert objects.spec["leaseTransitions"] == 2
+
+
+def test_a_holder_that_was_frozen_knows_before_its_first_decision(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    replica.elector.look()
+    replica.elector.before_choice()
+    assert replica.alone == 0
+
+    objects.now += 20
+    replica.elector.before_choice()
+
+    assert not replica.elector.is_holding
+    assert replica.alone == 1
+
+
+def test_a_write_that_is_answered_late_counts_from_when_it_was_sent(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    def freeze() -> None:
+        objects.now += 20
+
+    replica.api.after_write = freeze
+
+    replica.elector.look()
+
+    assert objects.holder == "uid-a"
+    assert not replica.elector.is_holding
+
+
+def test_one_that_is_not_ready_leaves_it_to_others(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    replica.is_ready = False
+
+    assert set(look_for(objects, 5, replica, other)) == {(False, True)}
+
+
+def test_a_holder_that_is_ready_no_more_gives_it_up_at_once(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    list(look_for(objects, 3, replica, other))
+
+    replica.is_ready = False
+
+    assert list(look_for(objects, 3, replica, other)) == [(False, True)] * 3
+
+
+def test_a_container_that_starts_again_in_its_pod_goes_on_holding(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    list(look_for(objects, 3, replica, other))
+
+    again = Replica(objects, "a")
+
+    assert list(look_for(objects, 3, again, other)) == [(True, False)] * 3
+    assert objects.spec["leaseTransitions"] == 1
+
+
+def test_without_chains_nothing_is_asked(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    replica.is_wanted = False
+
+    list(look_for(objects, 5, replica))
+
+    assert replica.api.seen == []
+    assert objects.holder == ""
+
+
+def test_when_the_last_chain_goes_the_lease_does_too(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    list(look_for(objects, 3, replica))
+    replica.is_wanted = False
+
+    assert list(look_for(objects, 3, replica)) == [(False,)] * 3
+
+    assert objects.holder == ""
+    assert replica.api.seen[-1] == "update lease"
+
+
+# --- bad input ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "waits_seconds"),
+    [
+        pytest.param({"holderIdentity": "x", "leaseDurationSeconds": 3}, 3, id="3 s"),
+        pytest.param({"holderIdentity": "x"}, 0, id="without duration"),
+        pytest.param({"leaseDurationSeconds": 30}, 0, id="without holder"),
+        pytest.param(
+            {
+                "holderIdentity": "x",
+                "leaseDurationSeconds": 4,
+                "renewTime": "2999-01-01T00:00:00.000000Z",
+            },
+            4,
+            id="renewed in the future",
+        ),
+        pytest.param(
+            {
+                "holderIdentity": "x",
+                "leaseDurationSeconds": 4,
+                "renewTime": "1999-01-01T00:00:00.000000Z",
+            },
+            4,
+            id="renewed in the past",
+        ),
+        pytest.param({"leaseTransitions": 2**31 - 2}, 0, id="many transitions"),
+    ],
+)
+def test_a_lease_written_by_somebody_else_is_left_for_as_long_as_it_says(
+    objects: LeaseObjects, replica: Replica, spec: dict[str, Any], waits_seconds: int
+) -> None:
+    list(look_for(objects, 2, replica))
+
+    objects.put(spec)
+
+    held = [holding for (holding,) in look_for(objects, 8, replica)]
+    assert held == [False] * waits_seconds + [True] * (8 - waits_seconds)
+
+
+def test_a_lease_that_is_deleted_is_nobodys_until_it_is_there_again(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    list(look_for(objects, 2, replica, other))
+
+    objects.put(None)
+    assert set(look_for(objects, 5, replica, other)) == {(False, False)}
+    replica.elector.before_choice()
+    objects.put({})
+
+    assert set(look_for(objects, 5, replica, other)) == {(True, False)}
+    assert replica.alone == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (FORBIDDEN, "no right to the Lease"),
+        (GONE, "there is no Lease of that name"),
+        (SILENT, "the API server did not say: silent"),
+        (
+            ApiError("<html>", reason="undecodable"),
+            "the API server did not say: undecodable",
+        ),
+        (
+            ApiError("down", reason="http_503", status=503),
+            "the API server did not say: http_503",
+        ),
+        (
+            ApiError("who", reason="http_401", status=401),
+            "the API server did not say: http_401",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_without_the_lease_it_decides_alone_counts_and_says_why_once_a_minute(
+    objects: LeaseObjects,
+    replica: Replica,
+    caplog: pytest.LogCaptureFixture,
+    error: ApiError,
+    reason: str,
+) -> None:
+    replica.api.error = error
+
+    for _ in range(120):
+        replica.elector.look()
+        replica.elector.before_choice()
+        objects.now += 1
+
+    assert replica.alone == 120
+    told = [r for r in caplog.records if r.message == "decided without the lease"]
+    assert [record.__dict__["fields"] for record in told] == [
+        {"reason": reason, "times": 1},
+        {"reason": reason, "times": 60},
+    ]
+    failed = [r for r in caplog.records if r.message == "lease not renewed or taken"]
+    assert len(failed) == 2
+
+
+def test_a_holder_says_nothing(
+    objects: LeaseObjects, replica: Replica, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for _ in look_for(objects, 120, replica):
+        replica.elector.before_choice()
+
+    assert [record.message for record in caplog.records] == [
+        "lease taken",
+        "active label set",
+    ]
+    assert replica.alone == 0
+
+
+def test_of_two_writers_one_is_told_of_the_conflict_and_waits(
+    objects: LeaseObjects,
+    replica: Replica,
+    other: Replica,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def come_in() -> None:
+        if replica.api.seen[-1:] == ["get gpu-extender"]:
+            replica.api.before_call = lambda: None
+            other.elector.look()
+
+    replica.api.before_call = come_in
+
+    assert list(look_for(objects, 3, replica, other)) == [(False, True)] * 3
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+# --- the label ---------------------------------------------------------------
+
+
+def test_a_second_after_it_was_taken_the_label_is_on_the_holder_alone(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    objects.labels = {"b": "true", "c": "true"}
+
+    replica.elector.look()
+    objects.now += 0.9
+    replica.elector.look()
+    assert objects.labels == {"b": "true", "c": "true"}
+    objects.now += 0.1
+    replica.elector.look()
+
+    assert objects.labels == {"a": "true"}
+    # in this order: never nobody
+    assert replica.api.seen[-3:] == ["patch a", "patch b", "patch c"]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"b": "true"},
+        {"a": "true", "b": "true"},
+        {"a": "false"},
+        {"a": "", "b": "", "c": "yes"},
+        {},
+        {"z": "false"},
+    ],
+    ids=str,
+)
+def test_labels_that_are_not_as_they_should_be_are_put_right(
+    objects: LeaseObjects, replica: Replica, labels: dict[str, str]
+) -> None:
+    list(look_for(objects, 3, replica))
+
+    objects.labels = labels
+    replica.elector.look()
+
+    assert objects.labels == {"a": "true"}
+
+
+@pytest.mark.parametrize("error", [FORBIDDEN, GONE, SILENT], ids=str)
+def test_a_pod_whose_label_cannot_be_taken_off_stops_nothing_else(
+    objects: LeaseObjects,
+    replica: Replica,
+    caplog: pytest.LogCaptureFixture,
+    error: ApiError,
+) -> None:
+    objects.labels = {"b": "true", "c": "true"}
+    replica.api.errors = {"b": error}
+
+    held = list(look_for(objects, 10, replica))
+
+    assert held == [(True,)] * 10
+    assert objects.labels == {"a": "true", "b": "true"}
+    told = [r for r in caplog.records if r.message == "active label not set"]
+    assert len(told) == (error.status != 404)
+
+
+def test_whoever_does_not_hold_the_lease_touches_no_label(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    list(look_for(objects, 5, replica, other))
+
+    assert not any(call.startswith("patch") for call in other.api.seen)
+
+
+# --- leaving -----------------------------------------------------------------
+
+
+def test_callers_are_sent_elsewhere_once_another_holds_it_or_we_leave(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    def elsewhere() -> tuple[bool, bool]:
+        return replica.elector.is_elsewhere, other.elector.is_elsewhere
+
+    assert elsewhere() == (False, False)
+    list(look_for(objects, 3, replica, other))
+    assert elsewhere() == (False, True)
+
+    replica.elector.leave(threading.Event())
+    assert elsewhere() == (True, True)
+    list(look_for(objects, 3, replica, other))
+    assert elsewhere() == (True, False)
+
+
+def test_one_that_leaves_takes_it_no_more(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    list(look_for(objects, 2, replica))
+
+    replica.elector.leave(threading.Event())
+
+    assert set(look_for(objects, 10, replica)) == {(False,)}
+    assert objects.holder == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "pod"),
+    [
+        (
+            {"POD_NAME": "a", "POD_NAMESPACE": "n", "POD_UID": "u"},
+            OwnPod("a", "n", "u"),
+        ),
+        ({}, None),
+        ({"POD_NAME": "a", "POD_NAMESPACE": "n"}, None),
+        ({"POD_NAME": "a", "POD_NAMESPACE": "", "POD_UID": "u"}, None),
+    ],
+)
+def test_the_own_pod_is_told_by_the_environment(
+    environment: dict[str, str], pod: OwnPod | None
+) -> None:
+    assert read_own_pod(environment) == pod
+
+
+def test_a_lease_that_is_given_up_is_taken_within_two_looks() -> None:
+    assert TIMES.takeover_seconds == pytest.approx(2.2)
+    assert replace(TIMES, retry_seconds=5.0).takeover_seconds == pytest.approx(7.0)
