@@ -169,3 +169,9 @@ def test_one_node_without_gpus_does_not_hide_a_fault() -> None:
 
     assert shown_verdict(np.array(verdicts)) is Verdict.NOT_READY
     assert shown_verdict(np.array(verdicts[:3])) is Verdict.IN_PARTS
+
+
+def test_a_resource_without_a_domain_has_no_vendor_whose_labels_tell_of_it() -> None:
+    assert verdict_on("accelerators", make_node(name="a", labels=H100 | PENDING)) == [
+        Verdict.NO_SUCH_RESOURCE
+    ]

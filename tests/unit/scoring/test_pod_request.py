@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cluster.decode.objects import PodSpec
-from scoring.pod_request import effective_request
+from scoring.pod_request import effective_request, extended_fault
 from scoring.quantity import MAX_QUANTITY, QuantityError
 from scoring.resources import Request
 from tests.builders import GPU, SCOPE, Tree, make_container, make_pod
@@ -246,3 +246,25 @@ def test_each_quantity_that_does_not_parse_is_named_and_left_out() -> None:
         "spec.resources.requests['cpu']": "neither text nor a number",
         "spec.overhead['cpu']": "not a number with an optional suffix",
     }
+
+
+@pytest.mark.parametrize(
+    ("resources", "fault"),
+    [
+        pytest.param(None, "", id="nothing asked"),
+        pytest.param({"limits": {GPU: "2"}, "requests": {GPU: 2}}, "", id="equal"),
+        pytest.param({"requests": {GPU: "2"}}, "", id="without a limit"),
+        pytest.param({"limits": {GPU: "many"}}, "", id="unreadable"),
+        pytest.param({"limits": {GPU: "1.5"}}, "limit", id="half a GPU"),
+        pytest.param(
+            {"limits": {GPU: "2"}, "requests": {GPU: "1"}}, "request", id="unequal"
+        ),
+    ],
+)
+def test_why_kubernetes_refuses_an_extended_resource(
+    resources: Tree | None, fault: str
+) -> None:
+    pod = msgspec.convert({"containers": [{"resources": resources}]}, PodSpec)
+    assert pod.containers is not None
+    said = extended_fault(pod.containers[0].resources, GPU)
+    assert (fault in said) if fault else not said
