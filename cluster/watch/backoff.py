@@ -45,6 +45,13 @@ class Pace:
     rng: random.Random = field(default_factory=random.Random)
 
 
+def delay_after(reason: str, failures: int) -> float:
+    """Return how many seconds to wait after so many failures before this one."""
+    cap = UNREACHABLE_CAP_SECONDS if reason in UNREACHABLE_REASONS else CAP_SECONDS
+    # 16 doublings are far beyond every cap
+    return float(min(FIRST_DELAY_SECONDS * FACTOR ** min(failures, 16), cap))
+
+
 class Backoff:
     """Delays that double with each failure of a kind; owned by one thread.
 
@@ -68,10 +75,8 @@ class Backoff:
         now = self._pace.monotonic()
         if now - self._quiet_from > RESET_AFTER_SECONDS:
             self._streaks.clear()
-        cap = UNREACHABLE_CAP_SECONDS if reason in UNREACHABLE_REASONS else CAP_SECONDS
-        doublings = min(self._streaks[reason], 16)  # far beyond every cap
+        full = delay_after(reason, self._streaks[reason])
         self._streaks[reason] += 1
-        full = min(FIRST_DELAY_SECONDS * FACTOR**doublings, cap)
         delay = full * self._pace.rng.uniform(0.5, 1.0)
         delay += min(retry_after_seconds, RETRY_AFTER_CAP_SECONDS)
         self._quiet_from = now + delay

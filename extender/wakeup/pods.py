@@ -50,6 +50,10 @@ class UnschedulablePod:
     fruitless_tries : int
         Wake-ups that ended in a refusal although a node fitted: kube-scheduler did not
         offer it.
+    failures : int
+        Patches that were not taken since the pod was woken last.
+    not_before : float
+        When the next one may be sent after that.
     """
 
     uid: str
@@ -64,6 +68,8 @@ class UnschedulablePod:
     woken_at: float = float("-inf")
     has_come_back: bool = False
     fruitless_tries: int = 0
+    failures: int = 0
+    not_before: float = float("-inf")
 
     def refuse(
         self, generation: int, offered: int, nominated_node: str, now: float
@@ -117,7 +123,12 @@ class UnschedulablePod:
             if pauses >= 0:
                 full = FIRST_PAUSE_SECONDS * 2.0 ** min(pauses, MAX_PAUSES)
                 pause = min(full, LONGEST_PAUSE_SECONDS)
-            self.due_at = max(now + SETTLE_SECONDS, self.woken_at + pause)
+            soonest = max(self.woken_at + pause, self.not_before)
+            self.due_at = max(now + SETTLE_SECONDS, soonest)
+
+    def postpone(self, until: float) -> None:
+        """Try again at that time, whatever happens to nodes before it."""
+        self.due_at = self.not_before = until
 
     def _is_sampled(self, node_count: int) -> bool:
         """Whether kube-scheduler may have left out nodes that pass its checks."""

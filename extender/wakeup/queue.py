@@ -27,6 +27,9 @@ UNSEEN_SECONDS: Final = 60.0
 
 MAX_REFUSED: Final = 50_000
 
+# After a try that ended in a fault of our own.
+FAULT_SECONDS: Final = 60.0
+
 
 class Refusal(NamedTuple):
     """An empty answer: generation of its snapshot, number of nodes offered."""
@@ -54,6 +57,8 @@ class WakeUps:
         self._pods: dict[str, UnschedulablePod] = {}
         # the class that was judged last stands last
         self._groups: dict[PodClass, PodGroup] = {}
+        # of the pods that could not be woken, until one of the namespace is
+        self._failing_namespaces: set[str] = set()
         self._feasible_nodes: FeasibleNodes | None = None
         self._generation = -1
         self._device_class_resources: frozenset[str] = frozenset()
@@ -106,6 +111,10 @@ class WakeUps:
         """Whether there is nothing to look at before the next refusal."""
         return not self._noted and all(pod.is_woken for pod in self._pods.values())
 
+    def seconds_to_turn(self, now: float) -> float:
+        """Return how long nobody may be woken from now on; 0 if somebody may."""
+        return max(0.0, self._next_at - now)
+
     def next(self, snapshot: Snapshot, options: VerbOptions, now: float) -> Wake | None:
         """Return the pod to wake now, if there is one.
 
@@ -130,19 +139,41 @@ class WakeUps:
         if pod is None or pod.record is None:  # it is due, so it has one
             return None
         self._next_at = now + INTERVAL_SECONDS
+        pod.postpone(now + FAULT_SECONDS)  # whatever is raised, others come next
         return Wake(pod.uid, pod.record.namespace, pod.record.name)
 
-    def woken(self, uid: str, now: float) -> None:
+    def woken(self, wake: Wake, now: float) -> None:
         """Note that a pod was woken: it is not again until it is refused again."""
-        pod = self._pods.get(uid)
+        self._failing_namespaces.discard(wake.namespace)
+        pod = self._pods.get(wake.uid)
         if pod is not None:
             pod.is_woken, pod.woken_at, pod.due_at = True, now, None
+            pod.failures, pod.not_before = 0, float("-inf")
 
-    def postpone(self, uid: str, until: float) -> None:
-        """Note that a pod could not be woken: others have their turn first."""
-        pod = self._pods.get(uid)
-        if pod is not None:
-            pod.due_at = until
+    def failed(self, wake: Wake, until: float) -> bool:
+        """Note that a pod could not be woken; it waits, and nobody else.
+
+        Returns
+        -------
+        bool
+            Whether that is news: of the pod, and of its namespace.
+        """
+        is_known = wake.namespace in self._failing_namespaces
+        pod = self._pods.get(wake.uid)
+        if pod is None:
+            return False
+        self._failing_namespaces.add(wake.namespace)
+        pod.failures += 1
+        pod.postpone(until)
+        is_news = pod.failures == 1 and not is_known
+        if is_news:
+            self._next_at = float("-inf")  # another takes the turn
+        return is_news
+
+    def failures(self, wake: Wake) -> int:
+        """Return how many patches of a pod failed since it was woken."""
+        pod = self._pods.get(wake.uid)
+        return 0 if pod is None else pod.failures
 
     def _use(self, options: VerbOptions) -> FeasibleNodes:
         """Forget all judgements: other settings may lead to others."""
@@ -236,14 +267,18 @@ class WakeUps:
         groups = self._groups
         due = (key for key, group in groups.items() if group.is_due(snapshot))
         for pod_class in list(islice(due, MAX_JUDGED)):
-            group = groups[pod_class] = groups.pop(pod_class)
+            group = groups.pop(pod_class)
             group.judge(feasible_nodes, pod_class, snapshot, self._all_changed_at, now)
+            groups[pod_class] = group  # not what cannot be judged: others come next
 
     def _first_due(self, snapshot: Snapshot, now: float) -> UnschedulablePod | None:
         """Return the pod to wake first, of those that are due.
 
-        Pods that were woken in vain come after the others.
+        Pods that were woken in vain come after the others, and after those the pods of
+        namespaces in which patches fail, and the pods themselves that could not be
+        patched: the API server may take long to say no.
         """
+        failing = self._failing_namespaces
         due = [
             pod
             for group in self._groups.values()
@@ -253,6 +288,12 @@ class WakeUps:
         ]
         return min(
             due,
-            key=lambda pod: (pod.fruitless_tries, pod.due_at, pod.uid),
+            key=lambda pod: (
+                pod.failures > 0,
+                pod.record is not None and pod.record.namespace in failing,
+                pod.fruitless_tries,
+                pod.due_at,
+                pod.uid,
+            ),
             default=None,
         )

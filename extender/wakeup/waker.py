@@ -7,6 +7,7 @@ right to change what a pod is.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -16,7 +17,7 @@ import msgspec
 
 from cluster.api.protocol import Api, ApiError
 from cluster.ledger.writer import SnapshotCell
-from cluster.watch.backoff import Backoff, Pace
+from cluster.watch.backoff import FACTOR, RETRY_AFTER_CAP_SECONDS, delay_after
 from extender.verbs.call import FilterOutcome
 from extender.verbs.options import VerbOptions
 from extender.wakeup.queue import Wake, WakeUps
@@ -33,8 +34,11 @@ REST_FACTOR: Final = 15.0
 # Before the first snapshot.
 SYNC_SECONDS: Final = 0.5
 
-# Rights are granted by people.
+# Rights are granted by people, and policies are changed by them.
 FORBIDDEN_SECONDS: Final = 60.0
+
+# A patch without an answer has kept all others waiting for as long.
+SILENT_SECONDS: Final = 5.0
 
 STOP_SECONDS: Final = 2.0
 
@@ -57,6 +61,11 @@ _SETTLED: Final[Mapping[int, str]] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: CONFLICT,  # another pod of the same name
 }
 
+# Not what was asked, but when or by whom.
+_PASSING: Final = frozenset(
+    {HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+)
+
 
 class Waker:
     """Wakes unschedulable pods; any thread may call `filtered`, `start` and `stop`.
@@ -69,8 +78,8 @@ class Waker:
         Told what became of each patch, one of `OUTCOMES`.
     annotation : str
         Its name.
-    pace : Pace
-        Its clock, and its chance.
+    monotonic : callable
+        Seconds on a clock that never goes back.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that it works with
@@ -81,19 +90,15 @@ class Waker:
         woke: Callable[[str], None],
         *,
         annotation: str,
-        pace: Pace | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cell = cell
         self._options = options
         self._api = api
         self._woke = woke
         self._annotation = annotation
-        pace = pace or Pace()
-        self._monotonic = pace.monotonic
-        self._backoff = Backoff(pace)
+        self._monotonic = monotonic
         self._wake_ups = WakeUps()
-        self._is_forbidden = False
-        self._quiet_until = float("-inf")
         self._roused = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
@@ -139,13 +144,13 @@ class Waker:
                 self._roused.wait()
                 self._roused.clear()
             else:
-                self._stopping.wait(max(TICK_SECONDS, REST_FACTOR * look_seconds))
+                to_turn = wake_ups.seconds_to_turn(self._monotonic())
+                tick = min(TICK_SECONDS, to_turn) if to_turn else TICK_SECONDS
+                self._stopping.wait(max(tick, REST_FACTOR * look_seconds))
 
     def step(self) -> float:
         """Wake one pod, if one is due; return how many seconds it took to see that."""
         now = self._monotonic()
-        if now < self._quiet_until:
-            return 0.0
         snapshot = self._cell.current()
         wake = self._wake_ups.next(snapshot, self._options(), now)
         look_seconds = self._monotonic() - now
@@ -161,31 +166,46 @@ class Waker:
         outcome = WOKEN
         try:
             self._api.patch(path, msgspec.json.encode({"metadata": metadata}))
-            self._is_forbidden = False
         except ApiError as error:
             outcome = self._after(error, wake)
         else:
-            self._wake_ups.woken(wake.uid, self._monotonic())
+            self._wake_ups.woken(wake, self._monotonic())
         self._woke(outcome)
         fields = {"pod_uid": wake.uid, "outcome": outcome, "generation": generation}
         logger.debug("pod woken", extra={"fields": fields})
 
     def _after(self, error: ApiError, wake: Wake) -> str:
-        """Decide what a failed patch means, and return its outcome."""
+        """Have this pod wait after a failed patch, and return the outcome.
+
+        It is only this pod that waits: the next one may be of another namespace, in
+        which we have the right and no policy refuses or delays us.
+        """
         now = self._monotonic()
         if error.status in _SETTLED:
-            self._wake_ups.woken(wake.uid, now)
+            self._wake_ups.woken(wake, now)
             return _SETTLED[error.status]
-        is_forbidden = error.status == HTTPStatus.FORBIDDEN
-        if is_forbidden:
-            delay, is_first = FORBIDDEN_SECONDS, not self._is_forbidden
-            self._is_forbidden = True
-        else:
-            delay = self._backoff.delay(error.reason, error.retry_after_seconds)
-            is_first = self._backoff.is_first(error.reason)
-        self._quiet_until = now + delay
-        self._wake_ups.postpone(wake.uid, self._quiet_until)
-        if is_first:
-            fields = {"error": str(error), "wanted": "patch on pods/status"}
+        pause = _pause_after(error, self._wake_ups.failures(wake))
+        if self._wake_ups.failed(wake, now + pause):
+            fields = {
+                "error": str(error),
+                "wanted": "patch on pods/status",
+                "namespace": wake.namespace,
+                "pod": wake.name,
+            }
             logger.warning("pods cannot be woken", extra={"fields": fields})
-        return FORBIDDEN if is_forbidden else FAILED
+        return FORBIDDEN if error.status == HTTPStatus.FORBIDDEN else FAILED
+
+
+def _pause_after(error: ApiError, failures: int) -> float:
+    """Return seconds until a pod is tried again, of which so many tries had failed."""
+    is_refused = (
+        HTTPStatus.BAD_REQUEST <= error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+    if is_refused and error.status not in _PASSING:
+        return FORBIDDEN_SECONDS
+    if error.reason == "silent":
+        return float(
+            min(SILENT_SECONDS * FACTOR ** min(failures, 4), FORBIDDEN_SECONDS)
+        )
+    asked = min(error.retry_after_seconds, RETRY_AFTER_CAP_SECONDS)
+    return delay_after(error.reason, failures) + asked

@@ -158,6 +158,6 @@ class UnschedulablePods:
         if wake is None:
             return None
         assert self._names[wake.uid] == wake.name
-        self.wake_ups.woken(wake.uid, self.now)
+        self.wake_ups.woken(wake, self.now)
         self.woken.append((self.now, wake.name))
         return wake.name

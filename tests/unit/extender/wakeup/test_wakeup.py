@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.wakeup.queue import UNSEEN_SECONDS
+from extender.wakeup.queue import UNSEEN_SECONDS, Wake
 from tests.builders import make_node, make_pod
 from tests.fakes.unschedulable_pods import (
     POD,
@@ -304,10 +304,13 @@ def test_a_pod_that_changes_otherwise_stays_among_its_kind() -> None:
 def test_what_is_said_of_a_forgotten_pod_is_ignored() -> None:
     pods = UnschedulablePods(make_busy())
 
-    pods.wake_ups.woken("ghost", 1.0)
-    pods.wake_ups.postpone("ghost", 1.0)
+    ghost = Wake("ghost", "default", "ghost")
+
+    pods.wake_ups.woken(ghost, 1.0)
+    is_news = pods.wake_ups.failed(ghost, 1.0)
 
     assert pods.wake_ups.is_idle
+    assert not is_news
 
 
 def test_no_more_pods_than_the_limit_are_remembered(

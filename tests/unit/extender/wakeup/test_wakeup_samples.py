@@ -127,7 +127,7 @@ def test_a_postponed_pod_lets_others_go_first() -> None:
 
     first = pods.wake_ups.next(pods.snapshot, pods.options, pods.now)
     assert first is not None
-    pods.wake_ups.postpone(first.uid, pods.now + 5)
+    pods.wake_ups.failed(first, pods.now + 5)
 
     assert pods.wait(4) == ["b"]
     assert pods.wait(4) == ["a"]
