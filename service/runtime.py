@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from cluster.api.lease import LeaseStore
-from cluster.api.protocol import Api
+from cluster.api.protocol import NamedApi
 from cluster.decode.records import FaultSignals, RecordBuilder
 from cluster.dump import load_dump
 from cluster.ledger.changes import GpuModelsChanged
@@ -30,6 +30,7 @@ from scoring.profiles import PROFILES
 from service.certificates.rotator import load_certificate, watch_files
 from service.cluster_link import ClusterLink, connect_to
 from service.collectors import CacheCollector, FaceCollector
+from service.doctor.self_check import SelfCheck
 from service.http.app import create_app
 from service.http.health import Health
 from service.http.listeners import Listeners, allow_connections
@@ -222,6 +223,8 @@ class Runtime:
         )
         slots = build_slots(settings.server, settings.webhook)
         register(FaceCollector(slots, self._certificate))
+        is_watched = settings.cluster.source == "kubernetes"
+        self._api = self._connect() if is_watched else None
         self._link = self._build_link()
         answered = LastAnswers()
         self._audit = BindingAudit(
@@ -234,7 +237,8 @@ class Runtime:
         self._deferred = DeferredThread(
             (self.metrics.deferred.flush, answered.deferred.flush, self._audit.look)
         )
-        app = self._build_app(answered, slots["extender"])
+        self_check = self._build_self_check(answered, own_pod)
+        app = self._build_app(answered, slots["extender"], self_check)
         self._reloader = Reloader(
             self._watched_files(), settings.cluster.poll_seconds, self.metrics.reloaded
         )
@@ -247,7 +251,9 @@ class Runtime:
         )
         self.server = self._listeners.http
 
-    def _build_app(self, answered: LastAnswers, slots: Slots) -> WsgiApp:
+    def _build_app(
+        self, answered: LastAnswers, slots: Slots, self_check: SelfCheck
+    ) -> WsgiApp:
         """Return the application; `slots` are those of the extender's calls."""
         deadlines = deadline_seconds(self.live.settings)
         return create_app(
@@ -260,24 +266,40 @@ class Runtime:
             link=self._link,
             deadline_seconds=deadlines,
             is_stuck=lambda: slots.is_stuck(deadlines["extender"]),
+            self_check=self_check,
         )
 
-    def _connect(self) -> Api:
+    def _connect(self) -> NamedApi:
         """Return the API server that the settings name."""
         return connect_to(self.live.settings.cluster, self._folder)
 
     def _build_link(self) -> ClusterLink | None:
         """Return the link to an API server, None for a cluster from files."""
-        settings = self.live.settings
-        if settings.cluster.source == "file":
+        if self._api is None:
             return None
         return ClusterLink(
-            self._connect(),
+            self._api,
             self._writer,
             self.cell,
             lambda: self.live.verb_options,
             self.metrics,
-            settings.extender,
+            self.live.settings.extender,
+        )
+
+    def _build_self_check(
+        self, answered: LastAnswers, own_pod: OwnPod | None
+    ) -> SelfCheck:
+        """Return what examines this process and its installation."""
+        return SelfCheck(
+            lambda: self.live.settings,
+            self._folder,
+            self.cell,
+            api=self._api,
+            certificate=self._certificate,
+            answered=answered,
+            audit=self._audit,
+            ports=lambda: (self.server.port, self.https_port or 0),
+            own_namespace="" if own_pod is None else own_pod.namespace,
         )
 
     def _build_elector(self, own_pod: OwnPod | None) -> Elector | None:

@@ -1,6 +1,7 @@
 """`Api`, the requests to an API server, and `ApiError`, in which they fail."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -83,8 +84,24 @@ class Api(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """A small answer, and the server's time in seconds since 1970 if it says it."""
+
+    body: bytes
+    time_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTimes:
+    """When a token was issued and when it ends, in seconds since 1970."""
+
+    issued_seconds: float
+    ends_seconds: float
+
+
 class NamedApi(Api, Protocol):
-    """An API server whose address can be told."""
+    """One API server, and what can be told of the connection to it."""
 
     @property
     def url(self) -> str:
@@ -94,4 +111,12 @@ class NamedApi(Api, Protocol):
     @property
     def credentials(self) -> str:
         """Where address and credentials come from, for a message."""
+        ...
+
+    def ask(self, path: str, body: bytes) -> ApiAnswer:
+        """Return the answer to an object that the server does not keep."""
+        ...
+
+    def token_times(self) -> TokenTimes | None:
+        """Return the times of our token; None if there is none, or it has none."""
         ...

@@ -4,12 +4,14 @@ The only module that imports the ``kubernetes`` client. No model of it is ever b
 lists and watches come as bytes, and are decoded into what we read of them.
 """
 
+import base64
 import contextlib
 import http.client
 import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +28,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.util import Timeout
 
-from cluster.api.protocol import ApiError
+from cluster.api.protocol import ApiAnswer, ApiError, TokenTimes
 from scoring.quantity import shorten
 
 USER_AGENT: Final = "gpu-extender"
@@ -38,6 +40,9 @@ READ_TIMEOUT_SECONDS: Final = 90.0
 MAX_ERROR_BYTES: Final = 65_536
 
 MAX_MESSAGE: Final = 300
+
+# Header, payload, signature.
+JWT_PARTS: Final = 3
 
 CHUNK_BYTES: Final = 262_144
 
@@ -137,6 +142,21 @@ class ApiServer:
         """Merge an object, and lists by their items' keys, into the one at `path`."""
         self._exchange("PATCH", path, body, "application/strategic-merge-patch+json")
 
+    def ask(self, path: str, body: bytes) -> ApiAnswer:
+        """Return the answer to an object that the server does not keep."""
+        response = self._request(
+            "POST", path, self._exchange_timeout, body, "application/json"
+        )
+        moment = None
+        with contextlib.suppress(ValueError):
+            moment = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+        return ApiAnswer(ApiResponse(response).read(), moment)
+
+    def token_times(self) -> TokenTimes | None:
+        """Return the times of our token; None if there is none, or it has none."""
+        _, _, token = self._session.headers().get("Authorization", "").partition(" ")
+        return read_token_times(token)
+
     def _exchange(
         self, method: str, path: str, body: bytes | None = None, content_type: str = ""
     ) -> bytes:
@@ -224,6 +244,29 @@ _POOL_CLASSES: Final[dict[str, type[HTTPConnectionPool]]] = {
     "http": _Pool,
     "https": _TlsPool,
 }
+
+
+class _Claims(msgspec.Struct):
+    """What a token says of itself, as far as it matters."""
+
+    exp: float
+    iat: float
+
+
+def read_token_times(token: str) -> TokenTimes | None:
+    """Return what a JSON Web Token says of its times, None if it does not.
+
+    It is not verified: the API server does that.
+    """
+    parts = token.split(".")
+    if len(parts) != JWT_PARTS:
+        return None
+    payload = parts[1] + "=" * (-len(parts[1]) % 4)
+    try:
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload), type=_Claims)
+    except (ValueError, msgspec.MsgspecError):
+        return None
+    return TokenTimes(claims.iat, claims.exp)
 
 
 class _Session:

@@ -45,8 +45,8 @@ class BindingAudit:
     """Compares pods that get their node with the filter calls about them.
 
     kube-scheduler sends no pod whose resources its `managedResources` lack, and a
-    replica whose kube-scheduler does not lead is asked about none. One thread calls
-    `look`, any may read.
+    replica whose kube-scheduler does not lead is asked about none. Any thread
+    may call it.
 
     Parameters
     ----------

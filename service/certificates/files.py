@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 
 class CertificateError(ValueError):
@@ -25,12 +26,15 @@ class Pair:
         File name of the certificate.
     starts_seconds, ends_seconds : float
         When it is valid, in seconds since 1970.
+    pem : bytes
+        The certificate and its issuers, which every client is shown; never the key.
     """
 
     context: ssl.SSLContext
     name: str
     starts_seconds: float
     ends_seconds: float
+    pem: bytes = b""
 
     def not_ready_reasons(self, now_seconds: float) -> list[str]:
         """Return why no client would take it; empty if one might."""
@@ -58,6 +62,11 @@ class ServedCertificate(Protocol):
     @property
     def ends_seconds(self) -> float | None:
         """End of the pair in use, in seconds since 1970; None while there is none."""
+        ...
+
+    @property
+    def pem(self) -> bytes:
+        """What clients are shown, as PEM; empty while there is nothing."""
         ...
 
     def not_ready_reasons(self) -> list[str]:
@@ -108,7 +117,7 @@ def load_pair(certificate: Path, key: Path, client_ca: Path | None = None) -> Pa
     try:
         context.load_cert_chain(certificate, key)
         # The first is the server's own; its issuers follow.
-        leaf = x509.load_pem_x509_certificates(certificate.read_bytes())[0]
+        chain = x509.load_pem_x509_certificates(certificate.read_bytes())
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise CertificateError(
             f"certificate {certificate.name}, key {key.name}: {error}"
@@ -116,8 +125,9 @@ def load_pair(certificate: Path, key: Path, client_ca: Path | None = None) -> Pa
     return Pair(
         context,
         certificate.name,
-        leaf.not_valid_before_utc.timestamp(),
-        leaf.not_valid_after_utc.timestamp(),
+        chain[0].not_valid_before_utc.timestamp(),
+        chain[0].not_valid_after_utc.timestamp(),
+        b"".join(one.public_bytes(serialization.Encoding.PEM) for one in chain),
     )
 
 
@@ -170,6 +180,11 @@ class Certificate:
     def ends_seconds(self) -> float:
         """End of the pair in use, in seconds since 1970."""
         return self._pair.ends_seconds
+
+    @property
+    def pem(self) -> bytes:
+        """What clients are shown, as PEM."""
+        return self._pair.pem
 
     def not_ready_reasons(self) -> list[str]:
         """Return why no client would take the pair in use; empty if one might."""

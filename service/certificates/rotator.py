@@ -7,6 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -131,6 +132,12 @@ class Rotator:
         """End of the pair in use, in seconds since 1970; None while there is none."""
         pair = self._pair
         return None if pair is None else pair.ends_seconds
+
+    @property
+    def pem(self) -> bytes:
+        """What clients are shown, as PEM; empty while there is nothing."""
+        pair = self._pair
+        return b"" if pair is None else pair.pem
 
     def not_ready_reasons(self) -> list[str]:
         """Return why no client would take the pair in use; empty if one might."""
@@ -270,7 +277,7 @@ def load_leaf(leaf: Leaf, client_ca: Path | None = None) -> Pair:
     """Return a fresh context for a leaf, whose key touches no disk."""
     with _in_memory(leaf.certificate) as certificate, _in_memory(leaf.key) as key:
         pair = load_pair(certificate, key, client_ca)
-    return Pair(pair.context, "of our own", pair.starts_seconds, pair.ends_seconds)
+    return replace(pair, name="of our own")
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Final
 
 from service.commands.check_config import check_config
+from service.commands.doctor import DoctorOptions, run_doctor
 from service.commands.explain import ExplainOptions, explain_pods
 from service.commands.inject import InjectOptions, inject_pods
 from service.commands.inputs import (
@@ -47,6 +48,7 @@ PAGES = (
     "/livez/extender",
     "/metrics",
     "/cluster",
+    "/doctor",
 )
 
 # A pod of the demo cluster that is pending.
@@ -133,9 +135,41 @@ def build_parser() -> argparse.ArgumentParser:
         "check-config", help="print all faults of a configuration file"
     )
     check.add_argument("config", type=Path, help="configuration file")
+    _add_doctor(commands)
     _add_explain(commands)
     _add_inject(commands)
     return parser
+
+
+def _add_doctor(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+) -> None:
+    """Add the subcommand that examines an installation."""
+    doctor = commands.add_parser(
+        "doctor",
+        help="print what is wrong with an installation",
+        description="Asks the service how it is, and looks at its registration,"
+        " Service and Leases with the caller's own rights. Ends with 0 if no fault is"
+        " found, 1 if one is, 2 for faulty input, 3 if the cluster is not reached.",
+    )
+    doctor.add_argument("--config", type=Path, help="configuration of the service")
+    doctor.add_argument(
+        "--url",
+        help="where the service answers (default: as the configuration says,"
+        " http://127.0.0.1:8888 without one)",
+    )
+    doctor.add_argument(
+        "--kubeconfig", type=Path, help="the caller's (default: as kubectl's)"
+    )
+    doctor.add_argument("--context", help="of the kubeconfig")
+    doctor.add_argument(
+        "--scheduler-config",
+        type=Path,
+        help="KubeSchedulerConfiguration that kube-scheduler is started with",
+    )
+    doctor.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="form"
+    )
 
 
 def _add_webhook_config(
@@ -274,6 +308,17 @@ def _run_command(options: argparse.Namespace) -> int:
             options.scheduler_name,
             options.url_prefix,
             options.scheduler_kubeconfig,
+        )
+    if options.command == "doctor":
+        return run_doctor(
+            DoctorOptions(
+                options.config,
+                options.url,
+                options.kubeconfig,
+                options.context,
+                options.scheduler_config,
+                options.output,
+            )
         )
     if options.command == "webhook-config":
         return print_webhook_config(

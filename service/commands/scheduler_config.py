@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import yaml
 
-from scoring.resources import ResourceScope
-from scoring.snapshot import Snapshot
 from service.commands.inputs import EXIT_FAULTY_INPUT, read_cluster
+from service.doctor.scheduler import managed_resources
 from service.settings.settings import read_settings
 
 # Priority of the best node times our weight, as far as that can be: 10 times 10 by
@@ -97,22 +96,6 @@ def timeout_for(deadline_milliseconds: int) -> int:
     [1, 1, 1, 2, 3]
     """
     return deadline_milliseconds // 1000 + 1
-
-
-def managed_resources(
-    snapshot: Snapshot, scope: ResourceScope, chained: Iterable[str]
-) -> list[str]:
-    """Return the extended resources whose pods kube-scheduler is to send.
-
-    Those that nodes offer, DeviceClasses carry, pods hold, the settings name exactly,
-    and the fallback chains lead to.
-    """
-    named = {name for name in scope.gpu_resources if not name.endswith("*")}
-    held = (name for share in snapshot.bound_pods.values() for name, _ in share.request)
-    candidates = {*snapshot.resources, *held}
-    return sorted(
-        named | set(chained) | {name for name in candidates if scope.is_managed(name)}
-    )
 
 
 def build_scheduler_config(

@@ -26,6 +26,8 @@ from extender.wire.filter import WireError
 from injector.http import MutateResource, is_under_review, reject_malformed
 from injector.review import ReviewError
 from service.cluster_link import ClusterLink
+from service.doctor.http import DoctorResource
+from service.doctor.self_check import SelfCheck
 from service.http.health import (
     Health,
     HealthResource,
@@ -34,6 +36,7 @@ from service.http.health import (
     filter_ourselves,
 )
 from service.http.middleware import (
+    DOCTOR_PATH,
     EXPLAIN_PATH,
     FILTER_PATH,
     MUTATE_PATH,
@@ -88,6 +91,7 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     link: ClusterLink | None = None,
     deadline_seconds: Mapping[str, float] = MappingProxyType({}),
     is_stuck: Callable[[], bool] = lambda: False,
+    self_check: SelfCheck | None = None,
 ) -> falcon.App[falcon.Request, falcon.Response]:
     """Return the WSGI application.
 
@@ -101,6 +105,8 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
         face -> age of a request at which the work on it stops; none if it has none
     is_stuck
         Whether every call that the extender may work on has passed its deadline.
+    self_check
+        None for an application that is not examined.
     """
     app = falcon.App()
     app.add_middleware(RequestMiddleware(metrics, health, deadline_seconds))
@@ -117,6 +123,8 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
         ExplainResource(cell, options, answered, assumed.by_node, health.age_seconds),
     )
     app.add_route("/cluster", ClusterResource(cell))
+    if self_check is not None:
+        app.add_route(DOCTOR_PATH, DoctorResource(self_check))
     app.add_route("/metrics", MetricsResource(metrics))
     liveness = Liveness(
         cell, lambda: filter_ourselves(cell.current(), options()), is_stuck

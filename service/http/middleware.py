@@ -25,6 +25,8 @@ MUTATE_PATH: Final = "/mutate"
 
 EXPLAIN_PATH: Final = "/explain"
 
+DOCTOR_PATH: Final = "/doctor"
+
 # path -> label of the metrics
 VERB_OF_PATH: Final = {
     FILTER_PATH: "filter",
@@ -41,6 +43,7 @@ FACE_OF_PATH: Final = {
     EXPLAIN_PATH: "extender",
     MUTATE_PATH: "webhook",
     "/cluster": "cluster",
+    DOCTOR_PATH: "cluster",
 }
 
 # Two objects of 3 MiB, etcd's and the API server's limit, and some room.

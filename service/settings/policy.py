@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 import pydantic
 
 from scoring.gpu.models import GpuTable
+from scoring.names import is_namespace, is_subdomain
 from scoring.terms import ScoreOptions, compatible_names
 from service.settings.names import AnnotationKey, LabelKey
 from service.settings.process import SettingsModel
@@ -52,6 +53,13 @@ class FaultSignalSettings(SettingsModel):
     )
 
 
+def _object_path(text: str) -> str:
+    namespace, _, name = text.partition("/")
+    if not (is_namespace(namespace) and is_subdomain(name)):
+        raise ValueError(f"wanted NAMESPACE/NAME of a Lease, got {text!r}")
+    return text
+
+
 class ExtenderSettings(SettingsModel):
     """Judgement of the verbs."""
 
@@ -84,6 +92,19 @@ class ExtenderSettings(SettingsModel):
     wake_up_annotation: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/woken",
         description="Annotation that is written to wake a pod.",
+    )
+    scheduler_config_file: str | None = pydantic.Field(
+        default=None,
+        description="KubeSchedulerConfiguration that kube-scheduler is started with,"
+        " relative to this file, where we can read it: `/doctor` compares it with what"
+        " nodes offer and with `deadlineMilliseconds`.",
+    )
+    scheduler_lease: Annotated[str, pydantic.AfterValidator(_object_path)] = (
+        pydantic.Field(
+            default="kube-system/kube-scheduler",
+            description="Namespace and name of kube-scheduler's Lease: a replica that"
+            " is never called because another host leads is told apart by it.",
+        )
     )
     deadline_milliseconds: Annotated[int, pydantic.Field(ge=10, le=60_000)] = (
         pydantic.Field(

@@ -5,6 +5,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.fakes.api_objects import Place, answer_object, find_place, list_labelled
+from tests.fakes.api_objects import Place, answer_object, find_place, list_objects
 from tests.fakes.api_state import (
     RESOURCES,
     ApiState,
@@ -23,6 +24,9 @@ from tests.fakes.api_state import (
 
 # SO_LINGER on with 0 s: closing sends RST instead of FIN.
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+REVIEWS_PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+VERSION: Final = "version"
+REVIEWS: Final = "selfsubjectaccessreviews"
 STATUS_PATH: Final = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/status")
 # Go's server sends a body of known length up to this size, and chunks beyond it.
 _BUFFERED_BYTES: Final = 2048
@@ -80,6 +84,8 @@ class Script(Protocol):
     state: ApiState
     token: str
     ends_after_each_event: bool
+    denied: set[str]
+    clock_offset_seconds: float
 
     def admit(self, request: Request) -> Fault | None:
         """Note a request; return the fault that is scripted for it."""
@@ -120,6 +126,11 @@ class Handler(BaseHTTPRequestHandler):
         with self.server.api.tracked(self.connection):
             super().handle()
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the time that the server tells, by its own clock."""
+        now = time.time() if timestamp is None else timestamp
+        return super().date_time_string(now + self.server.api.clock_offset_seconds)
+
     def log_message(self, *_: object) -> None:
         """Keep quiet."""
 
@@ -132,6 +143,8 @@ class Handler(BaseHTTPRequestHandler):
         verb = "watch" if query.get("watch") == "1" else "list"
         if place := find_place(url.path):
             verb, resource = "get" if place.name else "list", place.resource
+        if url.path == f"/{VERSION}":
+            verb, resource = "get", VERSION
         headers = {name.lower(): value for name, value in self.headers.items()}
         self._take(Request(verb, resource, query, headers, url.path))
 
@@ -152,6 +165,8 @@ class Handler(BaseHTTPRequestHandler):
         resource = "pods/status" if STATUS_PATH.fullmatch(url.path) else ""
         if place := find_place(url.path):
             resource = place.resource
+        if url.path == REVIEWS_PATH:
+            resource = REVIEWS
         query = dict(parse_qsl(url.query))
         self._take(Request(verb, resource, query, headers, url.path, body))
 
@@ -166,7 +181,12 @@ class Handler(BaseHTTPRequestHandler):
         expected = self.server.api.token
         if expected and headers.get("authorization") != f"Bearer {expected}":
             fault = Status(401, "Unauthorized")
-        if fault is None:
+        if fault is None and resource == REVIEWS:
+            denied = self.server.api.denied
+            self._answer(201, review_access(json.loads(request.body), denied))
+        elif fault is None and resource == VERSION:
+            self._answer(200, {"major": "1", "minor": "36"})
+        elif fault is None:
             self._serve(request)
         else:
             self._fail(fault)
@@ -242,9 +262,8 @@ class Handler(BaseHTTPRequestHandler):
     def _serve_object(self, request: Request, place: Place) -> None:
         """Answer with one object, as it is or as it has become."""
         if request.verb == "list":
-            label = request.query["labelSelector"]
-            state = self.server.api.state
-            self._answer(200, list_labelled(state, place.namespace, label))
+            selector = request.query.get("labelSelector", "")
+            self._answer(200, list_objects(self.server.api.state, place, selector))
             return
         content_type = request.headers.get("content-type", "")
         change = json.loads(request.body) if request.body else None
@@ -298,3 +317,14 @@ class Handler(BaseHTTPRequestHandler):
     def _send(self, data: bytes) -> None:
         """Send one chunk; an empty one ends the answer."""
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+def review_access(review: Any, denied: set[str]) -> Any:
+    """Answer whether a verb is allowed: all are but those that are denied.
+
+    Denied ones are written as ``patch pods/status`` or ``get leases/name``.
+    """
+    asked = review["spec"]["resourceAttributes"]
+    parts = (asked["resource"], asked.get("subresource"), asked.get("name"))
+    what = f"{asked['verb']} {'/'.join(part for part in parts if part)}"
+    return {**review, "status": {"allowed": what not in denied}}

@@ -19,12 +19,19 @@ _PATHS: Final[Mapping[str, re.Pattern[str]]] = {
     "secrets": re.compile(
         r"/api/v1/namespaces/(?P<namespace>[^/]+)/secrets(?:/(?P<name>[^/]+))?"
     ),
+    "services": re.compile(
+        r"/api/v1/namespaces/(?P<namespace>[^/]+)/services/(?P<name>[^/]+)"
+    ),
     "leases": re.compile(
         r"/apis/coordination\.k8s\.io/v1/namespaces/(?P<namespace>[^/]+)/leases"
         r"/(?P<name>[^/]+)"
     ),
     "pods": re.compile(
         r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods(?:/(?P<name>[^/]+))?"
+    ),
+    "endpointslices": re.compile(
+        r"/apis/discovery\.k8s\.io/v1/namespaces/(?P<namespace>[^/]+)/endpointslices"
+        r"(?:/(?P<name>[^/]+))?"
     ),
     "mutatingwebhookconfigurations": re.compile(
         re.escape(RESOURCES["mutatingwebhookconfigurations"][2]) + "/(?P<name>[^/]+)"
@@ -81,6 +88,17 @@ def read_object(state: ApiState, place: Place) -> Tree:
     return found
 
 
+def list_objects(state: ApiState, place: Place, selector: str) -> Tree:
+    """Return the objects of a namespace with a label, or with a value of it."""
+    key, has_value, value = selector.partition("=")
+    items = []
+    for tree in state.found_in(place.resource, place.namespace):
+        found = tree["metadata"].get("labels", {}).get(key)
+        if found is not None and (not has_value or found == value):
+            items.append(tree)
+    return {"metadata": {"resourceVersion": str(state.revision)}, "items": items}
+
+
 def create_object(state: ApiState, place: Place, tree: Tree) -> Tree:
     """Create an object; raise `StatusError` if there is one of that name."""
     with state.changed:
@@ -96,13 +114,6 @@ def replace_object(state: ApiState, place: Place, tree: Tree) -> Tree:
     with state.changed:
         _check_version(read_object(state, place), tree)
         return state.put(tree)
-
-
-def list_labelled(state: ApiState, namespace: str, label: str) -> Tree:
-    """Return the pods of a namespace that have a label."""
-    items = state.labelled(namespace, label)
-    metadata = {"resourceVersion": str(state.revision)}
-    return {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items}
 
 
 def label_pod(state: ApiState, place: Place, change: Tree) -> Tree:

@@ -31,6 +31,10 @@ class FakeApiServer:
         Every request so far, in the order of arrival.
     ends_after_each_event : bool
         Whether a watch ends, politely, after each event.
+    denied : set of str
+        Verbs on resources that nobody may use, such as ``patch pods/status``.
+    clock_offset_seconds : float
+        By how much the server's clock is ahead.
     """
 
     def __init__(self) -> None:
@@ -38,6 +42,8 @@ class FakeApiServer:
         self.requests: list[Request] = []
         self.ends_after_each_event = False
         self.token = ""
+        self.denied: set[str] = set()
+        self.clock_offset_seconds = 0.0
         self._faults: dict[tuple[str, str], deque[Fault]] = defaultdict(deque)
         self._absent: dict[str, int] = {}
         self._bookmarks: list[int] = []  # how many requests had come before each

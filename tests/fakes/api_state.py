@@ -27,10 +27,16 @@ RESOURCES: Final[Mapping[str, tuple[str, str, str]]] = {
         "/apis/resource.k8s.io/v1/deviceclasses",
     ),
     "secrets": ("Secret", "v1", "/api/v1/secrets"),
+    "services": ("Service", "v1", "/api/v1/services"),
     "leases": (
         "Lease",
         "coordination.k8s.io/v1",
         "/apis/coordination.k8s.io/v1/leases",
+    ),
+    "endpointslices": (
+        "EndpointSlice",
+        "discovery.k8s.io/v1",
+        "/apis/discovery.k8s.io/v1/endpointslices",
     ),
     "mutatingwebhookconfigurations": (
         "MutatingWebhookConfiguration",
@@ -139,12 +145,19 @@ class ApiState:
 
     def labelled(self, namespace: str, label: str) -> list[Tree]:
         """Return the pods of a namespace that have a label, in the order of names."""
+        return [
+            pod
+            for pod in self.found_in("pods", namespace)
+            if label in pod["metadata"].get("labels", {})
+        ]
+
+    def found_in(self, resource: str, namespace: str) -> list[Tree]:
+        """Return the objects of a namespace, in the order of their names."""
         with self.changed:
             return [
-                copy.deepcopy(pod)
-                for _, pod in sorted(self._objects["pods"].items())
-                if pod["metadata"]["namespace"] == namespace
-                and label in pod["metadata"].get("labels", {})
+                copy.deepcopy(tree)
+                for _, tree in sorted(self._objects[resource].items())
+                if tree["metadata"].get("namespace") == namespace
             ]
 
     def remove(self, tree: Tree) -> None:

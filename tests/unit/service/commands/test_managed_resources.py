@@ -1,7 +1,7 @@
 """Resources whose pods kube-scheduler is told to send."""
 
 from scoring.resources import ResourceScope
-from service.commands.scheduler_config import managed_resources
+from service.doctor.scheduler import managed_resources
 from tests.builders import make_node, make_pod, make_snapshot
 
 SCOPE = ResourceScope(
