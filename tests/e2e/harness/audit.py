@@ -61,7 +61,7 @@ def read_calls(log: Path) -> Sequence[Call]:
     lines = log.read_text(encoding="utf-8").split("\n")[:-1]
     return tuple(
         Call(
-            user=event["user"]["username"],
+            user=event["user"].get("username", ""),  # none if the token is refused
             verb=event["verb"],
             uri=event["requestURI"],
             status=event.get("responseStatus", {}).get("code", 0),

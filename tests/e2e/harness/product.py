@@ -93,10 +93,12 @@ class Product:
         """Where the verbs are served."""
         return f"http://{LOOPBACK}:{self.port}"
 
-    def start(self, *, wait: bool = True) -> Service:
-        """Start the service."""
+    def start(
+        self, *, wait: bool = True, env: Mapping[str, str] | None = None
+    ) -> Service:
+        """Start the service; `env` adds to its environment."""
         self._service = self.plane.start_service(
-            self.settings, port=self.port, name=NAME, wait=wait
+            self.settings, port=self.port, name=NAME, wait=wait, env=env
         )
         return self._service
 
