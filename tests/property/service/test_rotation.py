@@ -212,6 +212,36 @@ def test_whatever_happens_what_is_served_is_trusted_by_all_who_call(
             {2: 0, 31: 0, 35: 3, 36: 3},  # it comes in, twice; two calls of 3 s
             id="a CA is dropped before who serves its leaf stops being ready",
         ),
+        pytest.param(
+            ["check", "spoil Secret", "stall"],
+            {2: 0, 32: 3, 35: 0},
+            id="a Secret that cannot be read any more",
+        ),
+        pytest.param(
+            ["check", "delete Secret", "stall"],
+            {10: 0, 31: 3, 38: 0},
+            id="a Secret deleted under a replica that reads slowly",
+        ),
+        pytest.param(
+            ["stall", "delete Secret", "stall"],
+            {1: 3, 2: 0, 6: 3, 8: 3, 10: 3, 31: 0, 41: 0, 104: 0},
+            id="a Secret deleted between two stalls",
+        ),
+        pytest.param(
+            ["stall", "spoil Secret", "stall"],
+            {14: 0, 67: 0, 93: 3, 98: 0},
+            id="a Secret spoilt between two stalls",
+        ),
+        pytest.param(
+            ["check", "delete Secret", "check"],
+            {18: 0, 33: 0, 36: 3, 39: 3, 49: 24},
+            id="a Secret deleted, and one look that takes half a minute",
+        ),
+        pytest.param(
+            ["stall", "delete Secret", "stall"],
+            {10: 0, 110: 0},
+            id="the same with two looks of the other in between",
+        ),
     ],
 )
 def test_what_is_served_is_trusted_in_a_history_that_was_found(
