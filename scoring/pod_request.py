@@ -4,7 +4,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from scoring.protocols import PodSpec, ResourceMaps
+from scoring.protocols import (
+    ContainerSpec,
+    ContainerStatus,
+    PodSpec,
+    PodStatus,
+    ResourceMaps,
+)
 from scoring.quantity import (
     MAX_QUANTITY,
     QuantityError,
@@ -27,7 +33,10 @@ RequestFault: TypeAlias = Callable[[str, QuantityError], None]
 
 
 def effective_request(
-    spec: PodSpec, wanted: Callable[[str], bool], on_fault: RequestFault
+    spec: PodSpec,
+    wanted: Callable[[str], bool],
+    on_fault: RequestFault,
+    status: PodStatus | None = None,
 ) -> Request:
     """Return what one pod takes from its node.
 
@@ -37,6 +46,8 @@ def effective_request(
         Says of a resource name whether it is looked at; others are skipped.
     on_fault : callable
         Told of each quantity that does not parse; that entry counts as absent.
+    status : PodStatus, optional
+        Of a pod in the middle of an in-place resize; see `is_resizing`.
 
     Returns
     -------
@@ -51,17 +62,26 @@ def effective_request(
     counts, plus overhead. Pod-level resources replace the total of cpu, memory and
     huge pages only. A limit without a request is a request; at pod level only where no
     container asks, as ``pkg/apis/core/v1/defaults.go`` fills them in.
+
+    While a pod is resized, the largest of what is asked, allocated and in use counts,
+    for each container and sidecar; what is asked does not where the node has found it
+    ``Infeasible``. That is the rule of 1.34 to 1.36; 1.37 takes the largest of the
+    pod's three sums, which is less where one container shrinks as another one grows.
     """
+    resize = None if status is None else _Resize(status, wanted, on_fault)
     running: dict[str, int] = {}
     for index, container in enumerate(spec.containers or ()):
         path = f"spec.containers[{index}].resources"
-        _add(running, container_amounts(container.resources, path, wanted, on_fault))
+        amounts = container_amounts(container.resources, path, wanted, on_fault)
+        _add(running, amounts if resize is None else resize.of(container, amounts))
     starting: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     for index, container in enumerate(spec.init_containers or ()):
         path = f"spec.initContainers[{index}].resources"
         amounts = container_amounts(container.resources, path, wanted, on_fault)
         is_sidecar = container.restart_policy == "Always"
+        if is_sidecar and resize is not None:
+            amounts = resize.of(container, amounts)
         # PERF: what the sidecars before it need of other resources counts already. A
         # pod may have thousands of containers, each with a resource of its own.
         for name, amount in amounts.items():
@@ -73,7 +93,7 @@ def effective_request(
     for name, amount in starting.items():
         running[name] = max(running.get(name, 0), amount)
     if spec.resources is not None:
-        _replace_by_pod_level(running, spec.resources, wanted, on_fault)
+        _replace_by_pod_level(running, spec.resources, wanted, on_fault, resize)
     if spec.overhead:
         _add(running, read_amounts(spec.overhead, "spec.overhead", wanted, on_fault))
     return tuple(
@@ -90,6 +110,7 @@ def _replace_by_pod_level(
     resources: ResourceMaps,
     wanted: Callable[[str], bool],
     on_fault: RequestFault,
+    resize: "_Resize | None",
 ) -> None:
     """Replace the containers' total by the request of the pod as a whole."""
     path = "spec.resources"
@@ -100,9 +121,107 @@ def _replace_by_pod_level(
     requests = read_amounts(
         resources.requests or {}, f"{path}.requests", wanted, on_fault
     )
+    if resize is not None and requests:
+        requests = resize.of_pod(requests)
     total.update(
         {name: amount for name, amount in requests.items() if _is_pod_level(name)}
     )
+
+
+def is_resizing(spec: PodSpec, status: PodStatus) -> bool:
+    """Whether the status tells of other amounts than the spec asks.
+
+    Read as text: a kubelet repeats the quantities of the spec.
+    """
+    asked = {container.name: container.resources for container in spec.containers or ()}
+    for container in spec.init_containers or ():
+        asked[container.name] = container.resources
+    for item in (
+        *(status.container_statuses or ()),
+        *(status.init_container_statuses or ()),
+    ):
+        if item.resources is not None and not _is_same(
+            asked.get(item.name), item.resources, item.allocated_resources
+        ):
+            return True
+    return status.resources is not None and not _is_same(
+        spec.resources, status.resources, status.allocated_resources
+    )
+
+
+def _is_same(
+    asked: ResourceMaps | None, used: ResourceMaps, allocated: Mapping[str, Any] | None
+) -> bool:
+    """Whether all three say the same, so far as they are said."""
+    requests = (asked and asked.requests) or {}
+    return (used.requests or requests) == requests and (
+        allocated or requests
+    ) == requests
+
+
+class _Resize:
+    """What the status of a pod says that its containers, or it as a whole, take."""
+
+    def __init__(
+        self, status: PodStatus, wanted: Callable[[str], bool], on_fault: RequestFault
+    ) -> None:
+        self._status = status
+        self._wanted = wanted
+        self._on_fault = on_fault
+        self._is_infeasible = _is_infeasible(status)
+        self._containers: dict[str, tuple[str, ContainerStatus]] = {}
+        for key, statuses in (
+            ("containerStatuses", status.container_statuses),
+            ("initContainerStatuses", status.init_container_statuses),
+        ):
+            for index, item in enumerate(statuses or ()):
+                self._containers[item.name] = f"status.{key}[{index}]", item
+
+    def of(self, container: ContainerSpec, asked: dict[str, int]) -> dict[str, int]:
+        """Return the amounts of a container or sidecar that asks so much."""
+        path, status = self._containers.get(container.name, ("", None))
+        if status is None or status.resources is None:
+            return asked
+        return self._largest(
+            asked, status.resources.requests, status.allocated_resources, path
+        )
+
+    def of_pod(self, asked: dict[str, int]) -> dict[str, int]:
+        """Return the amounts of a pod that asks so much as a whole."""
+        status = self._status
+        if status.resources is None:
+            return asked
+        return self._largest(
+            asked, status.resources.requests, status.allocated_resources, "status"
+        )
+
+    def _largest(
+        self,
+        asked: Mapping[str, int],
+        used: Mapping[str, Any] | None,
+        allocated: Mapping[str, Any] | None,
+        path: str,
+    ) -> dict[str, int]:
+        """Return, by resource, the largest amount that counts."""
+        largest = {} if self._is_infeasible else dict(asked)
+        for quantities, where in (
+            (used, f"{path}.resources.requests"),
+            (allocated, f"{path}.allocatedResources"),
+        ):
+            amounts = read_amounts(
+                quantities or {}, where, self._wanted, self._on_fault
+            )
+            for name, amount in amounts.items():
+                largest[name] = max(amount, largest.get(name, 0))
+        return largest
+
+
+def _is_infeasible(status: PodStatus) -> bool:
+    """Whether the node has refused the resize for good."""
+    for condition in status.conditions or ():
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
 
 
 def _is_pod_level(name: str) -> bool:

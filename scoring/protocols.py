@@ -57,6 +57,8 @@ class ContainerSpec(Protocol):
     """A container, as far as its request matters."""
 
     @property
+    def name(self) -> str: ...
+    @property
     def resources(self) -> ResourceMaps | None: ...
     @property
     def restart_policy(self) -> str | None: ...
@@ -73,6 +75,41 @@ class PodSpec(Protocol):
     def overhead(self) -> Mapping[str, Any] | None: ...
     @property
     def resources(self) -> ResourceMaps | None: ...
+
+
+class ConditionStatus(Protocol):
+    """One entry of ``status.conditions``."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
+class ContainerStatus(Protocol):
+    """What a kubelet says of a container's resources."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def resources(self) -> ResourceMaps | None: ...
+    @property
+    def allocated_resources(self) -> Mapping[str, Any] | None: ...
+
+
+class PodStatus(Protocol):
+    """A pod's ``status``, as far as an in-place resize is told there."""
+
+    @property
+    def conditions(self) -> Sequence[ConditionStatus] | None: ...
+    @property
+    def container_statuses(self) -> Sequence[ContainerStatus] | None: ...
+    @property
+    def init_container_statuses(self) -> Sequence[ContainerStatus] | None: ...
+    @property
+    def resources(self) -> ResourceMaps | None: ...
+    @property
+    def allocated_resources(self) -> Mapping[str, Any] | None: ...
 
 
 class Toleration(Protocol):

@@ -173,8 +173,11 @@ class ContainerState(_Wire, frozen=True):
 class ContainerStatus(_Wire, frozen=True):
     """One entry of ``status.containerStatuses``."""
 
+    name: str = ""
     state: ContainerState | None = None
     last_state: ContainerState | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Any] | None = None
 
 
 class PodStatus(_Wire, frozen=True):
@@ -187,6 +190,8 @@ class PodStatus(_Wire, frozen=True):
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Any] | None = None
 
 
 class Pod(_Wire, frozen=True):

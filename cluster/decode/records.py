@@ -19,6 +19,7 @@ from cluster.decode.objects import (
     Pod,
     PodConstraints,
     PodRecord,
+    PodStatus,
     parse_time,
 )
 from cluster.decode.start_errors import failed_at
@@ -31,7 +32,7 @@ from scoring.gpu.requirements import (
     GpuRequirements,
     GpuRequirementsError,
 )
-from scoring.pod_request import effective_request, read_amounts
+from scoring.pod_request import effective_request, is_resizing, read_amounts
 from scoring.quantity import QuantityError, shorten
 from scoring.resources import PODS, Remembered, Request, ResourceScope
 
@@ -196,8 +197,9 @@ class RecordBuilder:
         # PERF: pods of one template ask for the same; `bench.cluster.cache` shows the
         # sync. A text tells 1, "1" and true apart, which are equal as keys.
         parts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
+        resized = _resized(pod)
         key = repr(parts)
-        if key in self._requests:
+        if resized is None and key in self._requests:
             return self._requests[key]
         sound = len(faults)
         request = self.request_of(pod, faults)
@@ -205,13 +207,15 @@ class RecordBuilder:
             shared(tuple(sorted((*request, (PODS, 1))))),
             any(self.is_managed(name) for name, _ in request),
         )
-        if len(faults) == sound and len(key) <= MAX_KEY_LENGTH:
+        if resized is None and len(faults) == sound and len(key) <= MAX_KEY_LENGTH:
             self._requests.keep(key, known)
         return known
 
     def request_of(self, pod: Pod, faults: list[Fault]) -> Request:
         """Return the effective request of tracked resources; add to `faults`."""
-        return effective_request(pod.spec, self.is_tracked, _collector(faults))
+        return effective_request(
+            pod.spec, self.is_tracked, _collector(faults), _resized(pod)
+        )
 
     def gpu_requirements_of(self, pod: Pod, faults: list[Fault]) -> GpuRequirements:
         """Return what the pod wants of the GPUs; add to `faults`."""
@@ -223,6 +227,13 @@ class RecordBuilder:
                 for fault in error.faults
             )
             return UNREADABLE
+
+
+def _resized(pod: Pod) -> PodStatus | None:
+    """Return the status of a bound pod whose resize it tells of; None for others."""
+    if pod.spec.node_name and is_resizing(pod.spec, pod.status):
+        return pod.status
+    return None
 
 
 def constraints_of(pod: Pod) -> PodConstraints:

@@ -7,8 +7,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.decode.objects import PodSpec
-from scoring.pod_request import effective_request
+from cluster.decode.objects import Pod, PodSpec
+from scoring.pod_request import effective_request, is_resizing
 from tests.builders import GPU, SCOPE, Tree, make_container, make_pod
 
 RESOURCES = ("cpu", "memory", GPU)
@@ -90,3 +90,57 @@ def test_the_effective_request_is_the_most_that_runs_at_the_same_time(
     assert {
         name: amount // 1000 if name == "cpu" else amount for name, amount in request
     } == plain_request(spec)
+
+
+SAID = st.none() | AMOUNTS
+
+
+@settings(max_examples=300)
+@given(
+    asked=st.lists(
+        st.tuples(AMOUNTS, st.booleans(), SAID, SAID), min_size=1, max_size=4
+    ),
+    reasons=st.lists(st.sampled_from(["Deferred", "Infeasible"]), max_size=1),
+)
+def test_a_resize_counts_the_largest_of_what_is_said_of_each_container(
+    asked: list[tuple[dict[str, int], bool, Any, Any]], reasons: list[str]
+) -> None:
+    """As ``PodRequests`` with ``UseStatusResources`` of 1.34 to 1.36 has it."""
+    total: Counter[str] = Counter()
+    spec, statuses, is_told = [], [], False
+    for number, (requests, has_resources, used, allocated) in enumerate(asked):
+        name = f"c{number}"
+        spec.append(make_container(name=name, requests=requests))
+        status: Tree = {"name": name, "allocatedResources": allocated}
+        counted = [requests]
+        if has_resources:
+            status["resources"] = {"requests": used}
+            said = [amounts for amounts in (used, allocated) if amounts]
+            is_told |= any(amounts != requests for amounts in said)
+            counted = [*said, *([] if reasons == ["Infeasible"] else [requests])]
+        statuses.append(status)
+        largest: dict[str, int] = {}
+        for amounts in counted:
+            for key, amount in amounts.items():
+                largest[key] = max(amount, largest.get(key, 0))
+        total.update(largest)
+    conditions = [
+        {"type": "PodResizePending", "status": "True", "reason": reason}
+        for reason in reasons
+    ]
+    tree = make_pod(
+        containers=spec,
+        status={"containerStatuses": statuses, "conditions": conditions},
+    )
+    pod = msgspec.convert(tree, Pod)
+    faults: list[str] = []
+
+    request = effective_request(
+        pod.spec, SCOPE.is_tracked, lambda path, _error: faults.append(path), pod.status
+    )
+
+    assert not faults
+    assert is_resizing(pod.spec, pod.status) is is_told
+    assert {
+        name: amount // 1000 if name == "cpu" else amount for name, amount in request
+    } == {name: amount for name, amount in total.items() if amount}

@@ -3,8 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.decode.objects import PodSpec
-from scoring.pod_request import effective_request, extended_fault
+from cluster.decode.objects import Pod, PodSpec
+from scoring.pod_request import effective_request, extended_fault, is_resizing
 from scoring.quantity import MAX_QUANTITY, QuantityError
 from scoring.resources import Request
 from tests.builders import GPU, SCOPE, Tree, make_container, make_pod
@@ -268,3 +268,138 @@ def test_why_kubernetes_refuses_an_extended_resource(
     assert pod.containers is not None
     said = extended_fault(pod.containers[0].resources, GPU)
     assert (fault in said) if fault else not said
+
+
+# --- in the middle of an in-place resize --------------------------------------
+
+
+def resized(
+    name: str, requests: Tree | None, allocated: Tree | None = None, **more: Any
+) -> Tree:
+    return {
+        "name": name,
+        "resources": {"requests": requests},
+        "allocatedResources": allocated,
+        **more,
+    }
+
+
+def condition(kind: str, reason: str) -> Tree:
+    return {"type": kind, "status": "True", "reason": reason}
+
+
+ASKED = {"cpu": "2", GPU: "1"}
+SIX = {"cpu": "6", GPU: "1"}
+GROWING = condition("PodResizeInProgress", "")
+DEFERRED = condition("PodResizePending", "Deferred")
+INFEASIBLE = condition("PodResizePending", "Infeasible")
+
+
+def sidecar(cpu: str, *, is_sidecar: bool = True) -> Tree:
+    return make_container(name="s", requests={"cpu": cpu}, is_sidecar=is_sidecar)
+
+
+@pytest.mark.parametrize(
+    ("pod", "status", "cpu"),
+    [
+        pytest.param({}, {"containerStatuses": [resized("main", SIX, SIX)]}, 6000,
+                     id="not shrunk yet"),
+        pytest.param({}, {"containerStatuses": [resized("main", ASKED, SIX)]}, 6000,
+                     id="allocated, not in use yet"),
+        pytest.param({}, {"containerStatuses": [resized("main", SIX, ASKED)]}, 6000,
+                     id="in use, no longer allocated"),
+        pytest.param({}, {"containerStatuses": [resized("main", {"cpu": "1"})],
+                          "conditions": [DEFERRED]}, 2000, id="deferred counts whole"),
+        pytest.param({}, {"containerStatuses": [resized("main", {"cpu": "1"})],
+                          "conditions": [INFEASIBLE]}, 1000,
+                     id="infeasible is left out"),
+        pytest.param({}, {"containerStatuses": [resized("main", None, {"cpu": "1"})],
+                          "conditions": [GROWING, INFEASIBLE]}, 1000,
+                     id="infeasible, only allocated is told"),
+        pytest.param({}, {"containerStatuses": [{"name": "main",
+                                                 "allocatedResources": SIX}]},
+                     2000, id="no resources in the status"),
+        pytest.param({}, {"containerStatuses": [resized("other", SIX, SIX)]}, 2000,
+                     id="a container that is not there"),
+        pytest.param({"init_containers": [sidecar("1")]},
+                     {"initContainerStatuses": [resized("s", {"cpu": "3"})]}, 5000,
+                     id="a sidecar"),
+        pytest.param({"init_containers": [sidecar("1", is_sidecar=False)]},
+                     {"initContainerStatuses": [resized("s", {"cpu": "9"})]}, 2000,
+                     id="an init container never is"),
+        pytest.param({"spec": {"resources": {"requests": {"cpu": "3"}}}},
+                     {"resources": {"requests": {"cpu": "5"}},
+                      "allocatedResources": {"cpu": "4"}}, 5000,
+                     id="the pod as a whole"),
+        pytest.param({"spec": {"resources": {"requests": {"cpu": "3"}}}},
+                     {"resources": {"requests": {"cpu": "1"}},
+                      "conditions": [INFEASIBLE]}, 1000,
+                     id="infeasible for the pod as a whole"),
+        pytest.param({"spec": {"overhead": {"cpu": "1"}}},
+                     {"containerStatuses": [resized("main", SIX)]}, 7000,
+                     id="with overhead"),
+    ],
+)  # fmt: skip
+def test_a_pod_in_a_resize_takes_the_largest_that_the_node_may_owe_it(
+    pod: Tree, status: Tree, cpu: int
+) -> None:
+    tree = make_pod(
+        containers=[make_container(requests=ASKED, limits={GPU: "1"})],
+        node_name="a",
+        status=status,
+        **pod,
+    )
+    decoded = msgspec.convert(tree, Pod)
+
+    faults: list[str] = []
+
+    request = effective_request(
+        decoded.spec,
+        SCOPE.is_tracked,
+        lambda path, _error: faults.append(path),
+        decoded.status,
+    )
+
+    assert dict(request)["cpu"] == cpu
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    ("status", "is_told"),
+    [
+        ({}, False),
+        ({"containerStatuses": [{"name": "main"}]}, False),
+        ({"containerStatuses": [resized("main", ASKED, ASKED)]}, False),
+        ({"containerStatuses": [resized("main", ASKED, SIX)]}, True),
+        ({"containerStatuses": [resized("main", {"cpu": "2"}, None)]}, True),
+        ({"containerStatuses": [resized("gone", SIX)]}, True),
+        ({"resources": {"requests": {"cpu": "4"}}}, True),
+    ],
+)
+def test_whether_a_status_tells_of_a_resize(status: Tree, is_told: bool) -> None:
+    tree = make_pod(containers=[make_container(requests=ASKED)], status=status)
+    decoded = msgspec.convert(tree, Pod)
+
+    assert is_resizing(decoded.spec, decoded.status) is is_told
+
+
+def test_a_quantity_of_the_status_that_does_not_parse_is_named() -> None:
+    tree = make_pod(
+        containers=[make_container(requests=ASKED)],
+        status={"containerStatuses": [resized("main", {"cpu": "some"}, {"cpu": "x"})]},
+    )
+    decoded = msgspec.convert(tree, Pod)
+    faults: list[str] = []
+
+    request = effective_request(
+        decoded.spec,
+        SCOPE.is_tracked,
+        lambda path, _error: faults.append(path),
+        decoded.status,
+    )
+
+    assert dict(request)["cpu"] == 2000
+    assert faults == [
+        "status.containerStatuses[0].resources.requests['cpu']",
+        "status.containerStatuses[0].allocatedResources['cpu']",
+    ]

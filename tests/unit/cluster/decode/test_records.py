@@ -623,3 +623,28 @@ def test_a_device_class_may_carry_a_resource() -> None:
 
 def test_a_fault_reads_as_path_and_message() -> None:
     assert str(Fault("spec.x", "wanted text, got 1")) == "spec.x: wanted text, got 1"
+
+
+@pytest.mark.parametrize(
+    ("node_name", "cpu"), [pytest.param("a", 6000), pytest.param("", 2000)]
+)
+def test_a_resize_counts_on_the_node_and_leaves_other_pods_as_they_are(
+    node_name: str, cpu: int
+) -> None:
+    six = {"cpu": "6"}
+    status = {
+        "name": "main",
+        "resources": {"requests": six},
+        "allocatedResources": six,
+    }
+    plain = make_pod(cpu="2", gpus=1, node_name=node_name)
+    tree = make_pod(
+        uid="resized",
+        cpu="2",
+        gpus=1,
+        node_name=node_name,
+        status={"containerStatuses": [status]},
+    )
+
+    for pod, expected in ((plain, 2000), (tree, cpu), (plain, 2000)):
+        assert dict(make_pod_record(pod).request)["cpu"] == expected
