@@ -203,7 +203,7 @@ class Elector:
         self._clock = clock
         # What other threads read is swapped by one assignment.
         self._held_until = NEVER
-        self._is_elsewhere = False
+        self._is_held = False
         self._trouble = "it has not been asked for yet"
         # The thread's own.
         self._observed: Observed | None = None
@@ -230,9 +230,11 @@ class Elector:
     def is_elsewhere(self) -> bool:
         """Whether callers had better come back on a new connection.
 
-        It then leads to the replica that holds the lease.
+        It then leads to the replica that holds the lease. One that was cut off cannot
+        know who that is, but that it is no longer itself.
         """
-        return self._leaving.is_set() or self._is_elsewhere
+        is_held_elsewhere = self._is_held and not self.is_holding
+        return self._leaving.is_set() or is_held_elsewhere
 
     def before_choice(self) -> None:
         """Note a decision that is about to be made for the whole cluster."""
@@ -329,10 +331,7 @@ class Elector:
             self._observed = observe(self._observed, record, self._monotonic())
         if step in {Step.TAKE, Step.RENEW}:
             self._hold_from(begun)
-        self._is_elsewhere = record.holder not in {
-            "",
-            self._identity,
-        } and self._observed.is_valid(seen)
+        self._is_held = bool(record.holder) and self._observed.is_valid(seen)
         self._trouble = _describe(record.holder, is_ready=is_candidate)
         if is_leaving and self._left_seconds is None:
             self._left_seconds = self._monotonic()
@@ -348,7 +347,7 @@ class Elector:
         """Know nothing of the lease, and hold nothing."""
         self._observed = None
         self._held_until = NEVER
-        self._is_elsewhere = False
+        self._is_held = False
         if self._leaving.is_set():
             self._left.set()
 

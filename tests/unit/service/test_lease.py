@@ -13,6 +13,7 @@ from tests.fakes.leases import TIMES, LeaseObjects, Replica
 FORBIDDEN: Final = ApiError("may not", reason="http_403", status=403)
 GONE: Final = ApiError("gone", reason="http_404", status=404)
 SILENT: Final = ApiError("no answer", reason="silent")
+REFUSED: Final = ApiError("refused", reason="unreachable")
 
 
 @pytest.fixture
@@ -366,6 +367,30 @@ def test_callers_are_sent_elsewhere_once_another_holds_it_or_we_leave(
     assert elsewhere() == (True, True)
     list(look_for(objects, 3, replica, other))
     assert elsewhere() == (True, False)
+
+
+@pytest.mark.parametrize("error", [SILENT, REFUSED, FORBIDDEN], ids=str)
+def test_a_holder_that_is_cut_off_sends_callers_elsewhere_when_its_time_is_up(
+    objects: LeaseObjects, replica: Replica, error: ApiError
+) -> None:
+    list(look_for(objects, 3, replica))
+
+    replica.api.error = error
+
+    sent = []
+    for _ in look_for(objects, 8, replica):
+        sent.append(replica.elector.is_elsewhere)
+    # the last renewal was a second before
+    assert sent == [False] * 3 + [True] * 5
+
+
+def test_without_a_lease_callers_stay(objects: LeaseObjects, replica: Replica) -> None:
+    list(look_for(objects, 3, replica))
+    objects.put(None)
+
+    list(look_for(objects, 8, replica))
+
+    assert not replica.elector.is_elsewhere
 
 
 def test_one_that_leaves_takes_it_no_more(
