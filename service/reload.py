@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -57,6 +57,11 @@ class Reloader:
     """Looks at files at an interval and reads those that changed.
 
     The constructor reads all of them once, and lets their errors pass.
+
+    Attributes
+    ----------
+    faults : mapping
+        Replaced by one assignment; any thread may read it.
     """
 
     def __init__(
@@ -68,6 +73,8 @@ class Reloader:
         self._watched = tuple(watched)
         self._interval_seconds = interval_seconds
         self._on_result = on_result
+        # name -> the faults of its newest contents, where they are refused
+        self.faults: Mapping[str, str] = {}
         # Before reading: what changes meanwhile is read again.
         self._seen = [fingerprint(item.paths) for item in self._watched]
         for item in self._watched:
@@ -101,11 +108,14 @@ class Reloader:
             now = fingerprint(item.paths)
             if now != self._seen[position] or item.is_due():
                 self._seen[position] = now
-                self._on_result(item.name, is_ok=self._is_read(item))
+                faults = self._read(item)
+                others = {k: v for k, v in self.faults.items() if k != item.name}
+                self.faults = others | ({item.name: faults} if faults else {})
+                self._on_result(item.name, is_ok=not faults)
         self._looked = time.monotonic()
 
-    def _is_read(self, item: WatchedFiles) -> bool:
-        """Read the files and say whether their contents are in use."""
+    def _read(self, item: WatchedFiles) -> str:
+        """Read the files and return their faults; empty if they are in use."""
         try:
             item.load()
         except (ValueError, OSError) as error:
@@ -113,9 +123,9 @@ class Reloader:
                 "file refused, the last good contents stay in use",
                 extra={"fields": {"file": item.name, "faults": str(error)}},
             )
-            return False
-        except Exception:
+            return str(error)
+        except Exception as error:
             logger.exception("file could not be read")
-            return False
+            return type(error).__name__
         logger.info("file reloaded", extra={"fields": {"file": item.name}})
-        return True
+        return ""

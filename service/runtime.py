@@ -195,6 +195,7 @@ class Runtime:
         self._port = port
         self._folder = config.resolve().parent
         self.live = Live(settings, build_verb_options(settings))
+        self._waiting_keys: tuple[str, ...] = ()
         self.metrics = Metrics()
         self.cell = SnapshotCell()
         self._ledger = build_ledger(settings)
@@ -298,6 +299,9 @@ class Runtime:
             certificate=self._certificate,
             answered=answered,
             audit=self._audit,
+            health=self.health,
+            refused_files=lambda: self._reloader.faults,
+            waiting_keys=lambda: self._waiting_keys,
             ports=lambda: (self.server.port, self.https_port or 0),
             own_namespace="" if own_pod is None else own_pod.namespace,
         )
@@ -373,6 +377,7 @@ class Runtime:
         old = self.live.settings
         in_use, kept = merge_settings(old, fresh)
         self._webhook.use(in_use.fallback)
+        self._waiting_keys = tuple(kept)
         if kept:
             logger.warning(
                 "settings changed that need a restart", extra={"fields": {"keys": kept}}

@@ -25,6 +25,7 @@ from service.commands.inputs import (
     read_or_default,
     write_quietly,
 )
+from service.doctor.certificate import day, read_chain
 from service.doctor.leases import (
     LEASE,
     check_own_lease,
@@ -297,7 +298,27 @@ def render(page: Page, output: str) -> str:
         lines += ["", "Not checked:"]
         for item in page.unchecked:
             lines += _wrapped("- ", f"{item.check}: {item.why}")
+    if page.facts.version:
+        lines += ["", *_wrapped("", _seen(page.facts))]
     return "\n".join(lines) + "\n"
+
+
+def _seen(facts: Facts) -> str:
+    """Return a line on what the service has seen."""
+    parts = [f"{facts.nodes} nodes", f"{facts.filter_calls} filter calls"]
+    if facts.nodes_offered:
+        share = ""
+        if facts.nodes >= facts.nodes_offered:
+            share = f" ({100 * facts.nodes_offered // facts.nodes} %)"
+        parts.append(f"up to {facts.nodes_offered} nodes{share} in one of the last")
+    bound = f"{facts.called_bindings} GPU pods bound after a call"
+    parts.append(f"{bound}, {facts.uncalled_bindings} without")
+    if facts.certificate:
+        ends = read_chain(facts.certificate)[0].not_valid_after_utc.timestamp()
+        parts.append(f"certificate until {day(ends)}")
+    if facts.token_ends_seconds is not None:
+        parts.append(f"token until {day(facts.token_ends_seconds)}")
+    return f"gpu-extender {facts.version} on {facts.hostname}: {'; '.join(parts)}."
 
 
 def _headline(page: Page) -> str:

@@ -46,6 +46,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         What the webhook shows, as PEM; empty if it shows nothing.
     certificate_faults : tuple of str
         Why no client would take it.
+    not_ready_reasons : tuple of str
+        Why the extender is not ready.
+    refused_files : dict
+        What a watched file is for -> the faults of its newest contents
+    waiting_keys : tuple of str
+        Sections of the configuration that wait for a restart.
     managed_resources : tuple of str
         What kube-scheduler must send to us, by what nodes offer and chains name.
     nodes_offered : int
@@ -80,6 +86,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     elects_in: str = ""
     certificate: str = ""
     certificate_faults: tuple[str, ...] = ()
+    not_ready_reasons: tuple[str, ...] = ()
+    refused_files: dict[str, str] = {}
+    waiting_keys: tuple[str, ...] = ()
     managed_resources: tuple[str, ...] = ()
     nodes: int = 0
     filter_calls: int = 0

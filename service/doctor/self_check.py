@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib.metadata import version
@@ -33,6 +33,7 @@ from service.doctor.page import (
     Unchecked,
     facts_of_settings,
 )
+from service.doctor.process import check_files, check_readiness
 from service.doctor.registration import REGISTRATION, Registration, check_registration
 from service.doctor.rights import (
     REVIEWS_PATH,
@@ -51,10 +52,13 @@ from service.doctor.scheduler import (
     read_scheduler_config,
     wanted_resources,
 )
+from service.http.health import Health
 from service.settings.settings import Settings
 
 # Of all that is asked of the API server; each question has a bound of its own.
 ASK_SECONDS: Final = 10.0
+
+MAX_FAULTS: Final = 400
 
 _NEEDS_SERVER: Final = (RIGHTS, TOKEN, CLOCK, REGISTRATION)
 
@@ -91,6 +95,9 @@ class SelfCheck:
         Of the configuration file.
     api : NamedApi or None
         None for a cluster from files.
+    refused_files, waiting_keys : callable
+        Return the faults of files that were changed, by what they are for, and the
+        sections of the configuration that wait for a restart.
     ports : callable
         Returns those of the verbs and of the webhook.
     own_namespace : str
@@ -108,6 +115,9 @@ class SelfCheck:
         certificate: ServedCertificate | None,
         answered: LastAnswers,
         audit: BindingAudit,
+        health: Health,
+        refused_files: Callable[[], Mapping[str, str]],
+        waiting_keys: Callable[[], Sequence[str]],
         ports: Callable[[], tuple[int, int]],
         own_namespace: str = "",
         clock: Callable[[], float] = time.time,
@@ -120,6 +130,9 @@ class SelfCheck:
         self._certificate = certificate
         self._answered = answered
         self._audit = audit
+        self._health = health
+        self._refused_files = refused_files
+        self._waiting_keys = waiting_keys
         self._ports = ports
         self._own_namespace = own_namespace
         self._clock = clock
@@ -130,6 +143,8 @@ class SelfCheck:
         """Look at everything, and return it."""
         settings, report = self._settings(), _Report()
         facts = self._facts(settings)
+        report.take(check_readiness(facts))
+        report.take(check_files(facts))
         report.take(check_certificate(facts, self._clock()))
         if self._api is None:
             why = "the cluster comes from files"
@@ -161,6 +176,11 @@ class SelfCheck:
             {
                 "version": version("gpu-extender"),
                 "hostname": socket.gethostname(),
+                "notReadyReasons": self._health.extender_not_ready_reasons(),
+                "refusedFiles": {
+                    name: _cut(faults) for name, faults in self._refused_files().items()
+                },
+                "waitingKeys": self._waiting_keys(),
                 "port": port,
                 "electsIn": self._elects_in(settings),
                 "webhookPort": webhook_port,
@@ -290,6 +310,12 @@ class SelfCheck:
         except (ApiError, msgspec.MsgspecError):
             return None
         return "" if lease is None else leader_host(lease)
+
+
+def _cut(text: str) -> str:
+    """Return a text on one line and not too long."""
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_FAULTS else f"{text[: MAX_FAULTS - 3]}..."
 
 
 def _as_wire(fields: Any) -> dict[str, Any]:

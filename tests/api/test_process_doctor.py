@@ -90,6 +90,8 @@ class Installation:
 
     def publish(self, service: ServiceProcess) -> None:
         """Have a Service lead to the webhook, and the scheduler's file to the verbs."""
+        synced = "gpu_extender_cache_synced"
+        wait_until(lambda: service.metric(synced) == 1, "the cluster is read")
         self.webhook_port = int(service.logs("serving")[0]["webhook_port"])
         metadata = {"name": "gpu-extender", "namespace": "gpu-extender"}
         self.api.put(
@@ -693,6 +695,54 @@ def test_a_scheduler_configuration_that_cannot_be_read_is_a_finding(
 # --- the command's own input ---------------------------------------------------
 
 
+def test_a_file_that_was_changed_for_the_worse_is_told(
+    installation: Installation,
+) -> None:
+    reloaded = 'gpu_extender_config_reload_ok{file="rules"}'
+    with installation.start() as service:
+        installation.publish(service)
+        (installation.folder / "rules.json").write_text('{"resourceMap": 1}')
+        wait_until(lambda: service.metric(reloaded) == 0, "the fault is noticed")
+        config = yaml.safe_load(service.config.read_text())
+        config["managedPrefixes"] = ["nvidia.com/"]
+        service.config.write_text(yaml.safe_dump(config))
+        wait_until(
+            lambda: bool(service.logs("settings changed that need a restart")),
+            "the change is noticed",
+        )
+
+        (refused, waiting) = both(installation, service)
+
+        service.config.write_text(yaml.safe_dump({**config, "managedPrefixes": None}))
+        settings = 'gpu_extender_config_reload_ok{file="settings"}'
+        wait_until(lambda: service.metric(settings) == 0, "the next fault is noticed")
+        both_files = [what for _, what in findings(service)]
+
+    assert refused[0] == waiting[0] == "files"
+    assert "of `rules` are refused: " in refused[1]
+    assert refused[1].endswith("1 fault(s) resourceMap: wanted a mapping, got 1.")
+    assert waiting[1] == (
+        "managedPrefixes in the configuration changed after the process had started."
+    )
+    assert sum("are refused: " in what for what in both_files) == 2
+
+
+def test_a_process_that_has_not_read_the_cluster_is_told(
+    installation: Installation,
+) -> None:
+    installation.api.withhold("pods", 500)
+    with installation.start() as service:
+        installation.api.wait_seen("list", "pods", 1)
+        (installation.folder / "scheduler.yaml").write_text(
+            yaml.safe_dump(make_scheduler_tree(RESOURCES, port=service.port))
+        )
+
+        ((check, what),) = findings(service)
+
+    assert check == "readiness"
+    assert what == ("The extender is not ready: the cluster has not been read yet.")
+
+
 def test_a_service_that_does_not_answer_is_a_finding_beside_the_rest(
     installation: Installation,
 ) -> None:
@@ -744,7 +794,9 @@ def test_the_text_fits_a_terminal_and_says_why_and_what_to_do(
             str(installation.callers / "kubeconfig"),
         )
 
-    assert result.stdout == (
+    head, mark, last = result.stdout.partition("gpu-extender 0.1.0")
+    last = mark + last
+    assert head == (
         "1 fault found.\n"
         "\n"
         "1. rights: gpu-extender may not patch pods/status.\n"
@@ -755,4 +807,7 @@ def test_the_text_fits_a_terminal_and_says_why_and_what_to_do(
         "\n"
         "Not checked:\n"
         "- calls: no GPU pod has been placed since the process started\n"
+        "\n"
     )
+    assert last.startswith(f"gpu-extender 0.1.0 on {socket.gethostname()}: 1 nodes; 0")
+    assert max(map(len, result.stdout.splitlines())) <= 100

@@ -13,7 +13,7 @@ import pytest
 from service.commands.cli import main
 from service.commands.doctor import _NoPageError, read_page, render
 from service.doctor.page import Finding, Page, Unchecked
-from tests.doctor import make_facts
+from tests.doctor import NOW, make_facts
 
 
 @contextmanager
@@ -120,3 +120,24 @@ def test_several_faults_are_numbered_and_no_line_is_longer_than_100() -> None:
 
 def test_nothing_found_is_said_first() -> None:
     assert render(Page((), (), make_facts()), "text") == "No fault found.\n"
+
+
+def test_what_the_service_has_seen_comes_last() -> None:
+    facts = make_facts(
+        version="1.2.3",
+        nodes=1000,
+        nodes_offered=420,
+        filter_calls=12,
+        called_bindings=10,
+        uncalled_bindings=1,
+        token_ends_seconds=NOW,
+    )
+
+    text = " ".join(render(Page((), (), facts), "text").split())
+
+    assert text == (
+        "No fault found. gpu-extender 1.2.3 on host-1: 1000 nodes; 12 filter calls; up"
+        " to 420 nodes (42 %) in one of the last; 10 GPU pods bound after a call, 1"
+        " without; certificate until 2027-04-24T08:00:00Z; token until"
+        " 2027-01-15T08:00:00Z."
+    )
