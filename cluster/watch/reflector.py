@@ -33,6 +33,15 @@ ABSENT_SECONDS: Final = 300.0
 # many refusals take some five seconds.
 DOUBTED_REFUSALS: Final = 5
 
+# The API server lets what remains of a list expire by then.
+LIST_SECONDS: Final = 300.0
+
+# Bookmarks come every minute. A stream that brings only bytes for so long is dead, too.
+SILENT_SECONDS: Final = 180.0
+
+# Several times what etcd takes of one object.
+MAX_LINE_BYTES: Final = 16 * 2**20
+
 STOP_SECONDS: Final = 5.0
 
 # What the log says of an error after which a list or watch is tried again.
@@ -90,7 +99,8 @@ class Reflector:
         self._submit = submit
         self._observer = observer
         self._pace = pace
-        # When the server last sent something that keeps the kind up to date.
+        # When the server last sent what keeps the kind up to date: a complete list, an
+        # event or a bookmark that could be read. Bytes alone do not.
         self._contacted_at = pace.monotonic()
         self._backoff = Backoff(pace)
         # Where the watch goes on; None before a list is complete.
@@ -177,19 +187,31 @@ class Reflector:
         """Read all pages and hand them on as one change that replaces."""
         listing: Listing[Any] = Listing()
         query = {"limit": str(self._pace.page_size)}
+        deadline = self._pace.monotonic() + LIST_SECONDS
         while True:
             with self._opened(query) as stream:
-                data = stream.read()
-            self._contacted_at = self._pace.monotonic()
+                data = self._read_page(stream, deadline)
             listing.faults.clear()
             self._kind.read_page(data, listing)
             self._note_faults(listing.faults)
             if not listing.continue_token:
                 break
             query["continue"] = listing.continue_token
+        if not listing.resource_version:  # no API server leaves it out
+            raise ApiError("list: wanted a version, got none", reason="undecodable")
         self._replace(listing)
+        self._contacted_at = self._pace.monotonic()
         self._is_absent = False
         self._refusals = 0
+
+    def _read_page(self, stream: ApiStream, deadline: float) -> bytes:
+        """Return the bytes of one page; raise `ApiError` past the list's deadline."""
+        chunks = []
+        for chunk in stream.chunks():
+            chunks.append(chunk)
+            if self._pace.monotonic() > deadline:
+                raise ApiError("the list does not end", reason="silent")
+        return b"".join(chunks)
 
     def _replace(self, listing: Listing[Any]) -> None:
         """Hand a complete list on."""
@@ -213,24 +235,37 @@ class Reflector:
             "timeoutSeconds": str(self._pace.rng.randint(*WATCH_SECONDS)),
         }
         rest = b""
-        has_events = False
+        heard_at: float | None = None
         with self._opened(query) as stream:
             self._recovered()
             for chunk in stream.chunks():
-                self._contacted_at = self._pace.monotonic()
                 *lines, rest = (rest + chunk).split(b"\n")
-                if lines:
-                    self._take(lines)
-                    has_events = True
+                if self._take(lines):
+                    heard_at = self._contacted_at = self._pace.monotonic()
                 if self._is_interrupted:
                     return
+                self._check_sense(started if heard_at is None else heard_at, rest)
         lived = self._pace.monotonic() - started
-        if rest or not (has_events or lived >= SHORT_WATCH_SECONDS):
+        if rest or (heard_at is None and lived < SHORT_WATCH_SECONDS):
             raise ApiError("the stream ended early", reason="closed")
         self._observer.watch_restarted(self._kind.name, "ended")
 
-    def _take(self, lines: list[bytes]) -> None:
-        """Hand the events of some lines on, those before an error, too."""
+    def _check_sense(self, heard_at: float, rest: bytes) -> None:
+        """Raise `ApiError` if a stream has brought bytes and no event for long."""
+        if self._pace.monotonic() - heard_at > SILENT_SECONDS:
+            raise ApiError("nothing that can be read", reason="silent")
+        if len(rest) > MAX_LINE_BYTES:
+            raise ApiError("watch line: too long", reason="undecodable")
+
+    def _take(self, lines: list[bytes]) -> bool:
+        """Hand the events of some lines on, those before an error, too.
+
+        Returns
+        -------
+        bool
+            Whether one of them says something: of an object, or how far we are.
+        """
+        has_news = False
         changes: list[Change] = []
         counts: dict[str, int] = {}
         try:
@@ -245,11 +280,14 @@ class Reflector:
                     self._note_faults([event.fault])
                 if event.resource_version:
                     self._version = event.resource_version
+                is_bookmark = event.type == "BOOKMARK" and event.resource_version
+                has_news |= event.change is not None or bool(is_bookmark)
         finally:
             if changes:
                 self._submit(*changes)
             for event_type, count in counts.items():
                 self._observer.events(self._kind.name, event_type, count)
+        return has_news
 
     def _note_faults(self, faults: Sequence[str]) -> None:
         """Count and log objects that did not decode."""
@@ -268,7 +306,6 @@ class Reflector:
                 self._stream = stream
             if self._is_interrupted:
                 stream.interrupt()
-            self._contacted_at = self._pace.monotonic()
             yield stream
         finally:
             with self._lock:

@@ -276,8 +276,9 @@ class ClusterSettings(SettingsModel):
     )
     stale_after_seconds: PositiveSeconds = pydantic.Field(
         default=180.0,
-        description="Age of the last contact from which `/readyz/extender` is 503."
-        " The verbs go on answering.",
+        description="Age of the last object or bookmark that could be read, from which"
+        " `/readyz/extender` is 503. The verbs go on answering. Bookmarks come every"
+        " minute: much less turns a quiet cluster off.",
     )
     failing_nodes: FailingNodeSettings = pydantic.Field(
         default=FailingNodeSettings(),

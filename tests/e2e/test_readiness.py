@@ -139,6 +139,7 @@ def test_verbs_go_on_while_the_api_server_is_away_and_readiness_ends_at_the_boun
     cut_at = time.monotonic()
     at_once = statuses(product)
     control_plane.client.create(make_node("node-b", gpus=4))
+    control_plane.client.create(make_pod("new"))  # an event, before the bookmark
     before_bound = ages_of(product)
     wait_for(
         lambda: product.service.status(READY) == 503,

@@ -1,5 +1,6 @@
 """`Reflector` over a scripted API server: its requests, and its use of answers."""
 
+import itertools
 import json
 import threading
 from collections import deque
@@ -12,7 +13,7 @@ from cluster.api.protocol import ApiError
 from cluster.ledger.changes import Change, PodGone, PodSeen, PodsListed
 from cluster.watch.backoff import Pace
 from cluster.watch.kinds import pods_kind
-from cluster.watch.reflector import Reflector
+from cluster.watch.reflector import MAX_LINE_BYTES, Reflector
 from tests.builders import BUILDER, Tree, make_pod
 from tests.fakes.api import NoApi
 from tests.fakes.watched_cluster import RecordingObserver
@@ -274,3 +275,142 @@ def test_the_age_of_a_kind_is_that_of_its_last_contact() -> None:
     # the list was a contact, the refused watch after it was none
     assert ages == [0.0, 30.0, 30.0]
     assert bench.reflector.contact_age == 30.0
+
+
+BOOKMARK: Final = (
+    b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"20"}}}\n'
+)
+OPEN: Final = b'{"type":"ADDED","object":{"metadata":'
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([[]], id="headers, then silence"),
+        pytest.param([[b"\n", b"\n"]], id="blank lines"),
+        pytest.param([[OPEN]], id="half a line"),
+        pytest.param([[b"<html>oops</html>\n"]], id="no JSON"),
+        pytest.param([[b'{"type":"MODIFIED","object":{}}\n']], id="an object, unnamed"),
+        pytest.param([[b'{"type":"MODIFIED","object":5}\n']], id="no object"),
+        pytest.param([[b'{"type":"BOOKMARK","object":{}}\n']], id="an empty bookmark"),
+        pytest.param([[b'{"type":"BOOKMARK","object":5}\n']], id="no bookmark"),
+        pytest.param([[b'{"type":"ERROR","object":{"code":410}}\n']], id="an error"),
+        pytest.param(
+            [ApiError("gone", reason="expired", status=410), [b"<html>"]],
+            id="410, then a list that is a page of HTML",
+        ),
+        pytest.param(
+            [
+                ApiError("gone", reason="expired", status=410),
+                [make_page(make_pod(), following="more")],
+                ApiError("busy", reason="http_503", status=503),
+            ],
+            id="410, then a list that breaks between two pages",
+        ),
+        pytest.param(
+            [ApiError("gone", reason="expired", status=410), [b'{"metadata":{}}']],
+            id="410, then a list without a version",
+        ),
+        pytest.param([ApiError("no", reason="http_401", status=401)], id="refused"),
+    ],
+)
+def test_what_cannot_be_read_keeps_nothing_fresh(
+    answers: list[ApiError | list[bytes | ApiError]],
+) -> None:
+    bench = Bench([make_page()], *answers, UNREACHABLE)
+
+    def pass_time() -> None:
+        bench.now += 30
+
+    bench.api.on_request = pass_time
+    bench.run()
+
+    assert bench.reflector.contact_age == 30 * (len(answers) + 1)
+    listed = [change for change in bench.changes if isinstance(change, PodsListed)]
+    assert len(listed) == 1  # and nothing was replaced
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([[BOOKMARK]], id="a bookmark"),
+        pytest.param([[BOOKMARK[:20], BOOKMARK[20:]]], id="a bookmark in two pieces"),
+        pytest.param([[make_line("ADDED", make_pod(), "11")]], id="an event"),
+        pytest.param([[make_line("DELETED", make_pod(), "11")]], id="an end"),
+        pytest.param(
+            [[make_line("MODIFIED", make_pod(spec={"nodeSelector": 5}), "11")]],
+            id="an object of which a part decodes",
+        ),
+        pytest.param(
+            [ApiError("gone", reason="expired", status=410), [make_page()]],
+            id="an empty list",
+        ),
+        pytest.param(
+            [
+                ApiError("gone", reason="expired", status=410),
+                [make_page(make_pod(), following="more")],
+                [make_page(make_pod(name="b"))],
+            ],
+            id="the last page of a list",
+        ),
+    ],
+)
+def test_what_says_how_things_are_counts_as_contact(
+    answers: list[ApiError | list[bytes | ApiError]],
+) -> None:
+    bench = Bench([make_page()], *answers, UNREACHABLE)
+
+    def pass_time() -> None:
+        bench.now += 30
+
+    bench.api.on_request = pass_time
+    bench.run()
+
+    assert bench.reflector.contact_age == 30  # since the refused request
+
+
+@pytest.mark.parametrize(
+    ("first", "endless", "reason"),
+    [
+        pytest.param([], b" ", "silent", id="a list that never ends"),
+        pytest.param(
+            [[make_page(following="more")]], b" ", "silent", id="its second page"
+        ),
+        pytest.param([[make_page()]], b"\n", "silent", id="blank lines for ever"),
+        pytest.param([[make_page()]], b"x", "silent", id="a line that trickles in"),
+        pytest.param(
+            [[make_page()]],
+            b"x" * (MAX_LINE_BYTES // 8),
+            "undecodable",
+            id="a line that never ends",
+        ),
+        pytest.param(
+            [[make_page()]],
+            b'{"type":"MODIFIED","object":{}}\n',
+            "silent",
+            id="events that say nothing",
+        ),
+    ],
+)
+def test_a_stream_that_brings_bytes_and_no_sense_is_given_up(
+    first: list[ApiError | list[bytes | ApiError]], endless: bytes, reason: str
+) -> None:
+    chunks: list[bytes | ApiError] = [endless] * 50
+    bench = Bench(*first, chunks, UNREACHABLE)
+    clock = itertools.count(0, 7)
+    bench.reflector._pace = Pace(monotonic=lambda: float(next(clock)), wait=bench._wait)
+
+    bench.run()
+
+    assert reason in bench.reasons()
+    assert bench.observer.counts["watch_restarted", "pods", "unreachable"] == 0
+
+
+def test_blank_lines_do_not_have_a_server_stormed() -> None:
+    blank: list[bytes | ApiError] = [b"\n"]
+    bench = Bench([make_page()], *[blank] * 6, UNREACHABLE)
+
+    bench.run()
+
+    assert bench.observer.counts["watch_restarted", "pods", "closed"] == 6
+    assert max(bench.delays) > 2.0
