@@ -58,8 +58,9 @@ EXIT_FINDINGS: Final = 1
 
 SERVICE: Final = "service"
 
-# It asks the API server itself, for `self_check.ASK_SECONDS` and a little more.
-PAGE_SECONDS: Final = 25.0
+# It asks the API server itself, for `self_check.ASK_SECONDS` and some bounds of single
+# questions.
+PAGE_SECONDS: Final = 40.0
 
 CONNECT_SECONDS: Final = 4.0
 

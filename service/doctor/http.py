@@ -10,8 +10,8 @@ from service.doctor.self_check import SelfCheck
 class DoctorResource:
     """``GET /doctor``: findings, what was not checked, and the facts behind, as JSON.
 
-    The only request that waits for the API server: `self_check.ASK_SECONDS`, and as
-    long again for the registration, at most.
+    The only request that waits for the API server: `self_check.ASK_SECONDS` for all
+    rights, and five seconds for each of a few other questions, at most.
     """
 
     def __init__(self, self_check: SelfCheck) -> None:

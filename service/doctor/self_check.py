@@ -80,6 +80,22 @@ class _Report:
                 self.unchecked.append(item)
 
 
+@dataclass(frozen=True, slots=True)
+class _FirstAnswer:
+    """An answer, and our own time when it was on its way."""
+
+    answer: ApiAnswer
+    at_seconds: float
+
+    @property
+    def offset(self) -> float | None:
+        """By how much our clock is ahead of the server's, if that tells its time."""
+        if self.answer.time_seconds is None:
+            return None
+        # The server tells the second that has begun.
+        return round(self.at_seconds - (self.answer.time_seconds + 0.5), 1)
+
+
 class _OutOfTimeError(RuntimeError):
     """The API server answers too slowly for all questions."""
 
@@ -211,8 +227,8 @@ class SelfCheck:
             report.unchecked.append(whys)
             return facts
         if first is not None:
+            facts = msgspec.structs.replace(facts, clock_offset_seconds=first.offset)
             report.take(self._examine_rights(api, settings))
-            facts = self._with_clock(facts, first)
         else:
             why = "the API server does not say which rights the token has"
             report.unchecked.append(Unchecked(RIGHTS, why))
@@ -225,15 +241,17 @@ class SelfCheck:
         report.take(self._examine_registration(api, facts))
         return facts
 
-    def _first_answer(self, api: NamedApi) -> ApiAnswer | None:
+    def _first_answer(self, api: NamedApi) -> "_FirstAnswer | None":
         """Return the answer to a first question; None if nobody may ask it.
 
         After a 401 the credentials have been read again, and are tried once more.
         """
         question = next(list_rights(self._settings())).review("list")
         for is_last in (False, True):
+            begun = self._clock()
             try:
-                return api.ask(REVIEWS_PATH, question)
+                answer = api.ask(REVIEWS_PATH, question)
+                return _FirstAnswer(answer, (begun + self._clock()) / 2)
             except ApiError as error:
                 if error.status in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
                     return None
@@ -256,14 +274,6 @@ class SelfCheck:
         if self._monotonic() > self._ends:
             raise _OutOfTimeError("the API server answers too slowly")
         return is_allowed(api.ask(REVIEWS_PATH, right.review(verb)).body)
-
-    def _with_clock(self, facts: Facts, answer: ApiAnswer) -> Facts:
-        """Return the facts with the difference of both clocks."""
-        if answer.time_seconds is None:
-            return facts
-        # The server tells the second that has begun.
-        offset = self._clock() - (answer.time_seconds + 0.5)
-        return msgspec.structs.replace(facts, clock_offset_seconds=round(offset, 1))
 
     def _examine_registration(self, api: NamedApi, facts: Facts) -> Iterable[_Found]:
         """Return what is wrong with the webhook's registration."""
