@@ -377,9 +377,7 @@ def test_a_holder_that_is_cut_off_sends_callers_elsewhere_when_its_time_is_up(
 
     replica.api.error = error
 
-    sent = []
-    for _ in look_for(objects, 8, replica):
-        sent.append(replica.elector.is_elsewhere)
+    sent = [replica.elector.is_elsewhere for _ in look_for(objects, 8, replica)]
     # the last renewal was a second before
     assert sent == [False] * 3 + [True] * 5
 
