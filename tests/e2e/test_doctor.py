@@ -86,10 +86,12 @@ def write_settings(product: Product) -> Path:
 
 def register(product: Product, authority: Path | None = None) -> None:
     """Apply what `webhook-config` prints for the configuration."""
+    is_own = product.settings["webhook"].get("selfSigned") is not None
+    authority = authority or product.plane.authority.file
     done = run_command(
         *("webhook-config", "--config", write_settings(product)),
         *("--url", f"https://{LOOPBACK}:{product.webhook_port}"),
-        *("--ca-file", authority or product.plane.authority.file),
+        *(() if is_own else ("--ca-file", authority)),
     )
     assert (done.returncode, done.stderr) == (0, "")
     product.plane.kubectl("apply", "-f", "-", stdin=done.stdout)
@@ -176,6 +178,35 @@ def test_a_sound_installation_has_no_finding(product: Product) -> None:
     assert abs(page["facts"]["clockOffsetSeconds"]) < 2
     assert page["facts"]["tokenEndsSeconds"] > time.time()
     assert doctor(product, "--scheduler-config", file) == (0, [])
+
+
+def test_certificates_of_our_own_are_sound_with_their_rights(
+    fresh_product: Product,
+) -> None:
+    product = fresh_product
+    put_node(product)
+    product.settings["webhook"] |= {
+        "certificateFile": None,
+        "keyFile": None,
+        "selfSigned": {"enabled": True, "dnsNames": [], "ipAddresses": [LOOPBACK]},
+    }
+    register(product)
+    path = str(DEPLOY / "rbac-self-signed.yaml")
+    product.plane.kubectl("apply", "-f", path)
+    product.start()
+
+    assert both(product) == []
+
+    with product.outage():
+        product.plane.kubectl("delete", "-f", path)
+        found = wait_found(product, "rights")
+        product.plane.kubectl("apply", "-f", path)
+    rights = [what for check, what in found if check == "rights"]
+    assert [what.removeprefix("gpu-extender may not ") for what in rights] == [
+        "patch mutatingwebhookconfigurations/gpu-extender.",
+        "get or update secrets/gpu-extender-certificate in gpu-extender.",
+        "create secrets in gpu-extender.",
+    ]
 
 
 def test_wrong_san(product: Product, pairs: Pairs) -> None:
