@@ -1,6 +1,7 @@
 """Checks of the webhook's registration against configuration and certificate."""
 
 import re
+import ssl
 from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit
@@ -194,14 +195,17 @@ def _check_trust(facts: Facts, webhook: Webhook, now: float) -> Iterator[Finding
             _consequence(webhook),
             renew,
         )
-    if not is_trusted(chain, _read_bundle(client.ca_bundle), now):
+    bundle = _read_bundle(client.ca_bundle)
+    if not client.ca_bundle:
+        bundle = system_issuers(chain)
+    if not is_trusted(chain, bundle, now):
         yield Finding(
             REGISTRATION,
             "The CA in the registration's caBundle has not signed the certificate that"
             " the webhook shows."
             if client.ca_bundle
-            else "The registration has no caBundle, and the certificate is not one that"
-            " everybody trusts.",
+            else "The registration has no caBundle, and no CA that this host trusts has"
+            " signed the certificate.",
             _consequence(webhook),
             "gpu-extender writes it within webhook.selfSigned.checkSeconds: look in the"
             " log for `certificates not checked`."
@@ -209,6 +213,20 @@ def _check_trust(facts: Facts, webhook: Webhook, now: float) -> Iterator[Finding
             else "Print the registration with the CA that has, `gpu-extender"
             " webhook-config --ca-file ca.crt`, and apply it.",
         )
+
+
+def system_issuers(chain: Sequence[x509.Certificate]) -> Sequence[x509.Certificate]:
+    """Return the CAs that this host trusts and a chain names; no others are read.
+
+    The API server asks its own host.
+    """
+    names = [certificate.issuer.public_bytes() for certificate in chain]
+    found = ssl.create_default_context().get_ca_certs(binary_form=True)
+    return [
+        x509.load_der_x509_certificate(one)
+        for one in found
+        if any(name in one for name in names)
+    ]
 
 
 def _read_bundle(data: bytes) -> Sequence[x509.Certificate]:

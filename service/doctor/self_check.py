@@ -73,10 +73,11 @@ class _Report:
     unchecked: list[Unchecked] = field(default_factory=list)
 
     def take(self, found: Iterable[_Found]) -> None:
-        for item in found:
+        for item in found:  # two webhooks of a registration can have the same fault
             if isinstance(item, Finding):
-                self.findings.append(item)
-            else:
+                if item not in self.findings:
+                    self.findings.append(item)
+            elif item not in self.unchecked:
                 self.unchecked.append(item)
 
 

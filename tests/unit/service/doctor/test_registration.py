@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from service.certificates.x509 import make_authority
 from service.doctor.page import Unchecked
 from service.doctor.registration import check_registration
 from tests.doctor import (
+    AUTHORITY,
     DAY,
     HOST,
     NOW,
@@ -171,6 +173,25 @@ def test_each_difference_is_told_in_a_sentence(
 
     assert len(found) == (what is not None), found
     assert what is None or found[0].startswith(what)
+
+
+def test_without_a_bundle_the_cas_of_the_host_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "roots.crt"
+    path.write_bytes(AUTHORITY.certificate)
+    tree = make_registration_tree(bundle=b"")
+    before = found_in(tree)
+
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+
+    assert before == [
+        (
+            "The registration has no caBundle, and no CA that this host trusts has"
+            " signed the certificate."
+        )
+    ]
+    assert found_in(tree) == []
 
 
 def test_prefixes_unlike_the_registration_are_told() -> None:
