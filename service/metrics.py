@@ -126,7 +126,8 @@ class Metrics:
         )
         self._uncalled = self._counter(
             "gpu_extender_uncalled_bindings",
-            "Pods with a managed resource that were bound without a filter call to us.",
+            "Pods that were bound without a filter call to us, by managed resource.",
+            ["resource"],
         )
         wake_ups = self._counter(
             "gpu_extender_wake_ups",
@@ -234,9 +235,9 @@ class Metrics:
         self._prioritize_in.observe(count)
         self._prioritize_out.observe(count)
 
-    def bound_uncalled(self) -> None:
+    def bound_uncalled(self, resource: str) -> None:
         """Count a pod that was bound without a call about it."""
-        self._uncalled.inc()
+        self._uncalled.labels(resource).inc()
 
     def preempted(self, preemption: Preemption) -> None:
         """Count the candidates of an answered preempt call."""

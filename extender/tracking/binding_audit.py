@@ -22,6 +22,8 @@ GRACE_SECONDS: Final = 2.0
 # A pod may ask for hundreds of names that somebody made up.
 MAX_RESOURCES: Final = 64
 
+OTHER: Final = "other"
+
 
 @dataclass(frozen=True, slots=True)
 class AuditedBindings:
@@ -55,7 +57,8 @@ class BindingAudit:
     scheduler_names : frozenset of str
         The schedulers that are to ask us.
     count : callable
-        Told of each pod that was bound without a call.
+        Told of each resource of a pod that was bound without a call; of `OTHER` in
+        place of names beyond `MAX_RESOURCES`.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that is compared
@@ -65,7 +68,7 @@ class BindingAudit:
         is_managed: Callable[[str], bool],
         scheduler_names: frozenset[str],
         *,
-        count: Callable[[], None] = lambda: None,
+        count: Callable[[str], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
@@ -82,6 +85,7 @@ class BindingAudit:
         self._with_call = BoundedDict[str, int](MAX_RESOURCES)
         self._without_call = BoundedDict[str, int](MAX_RESOURCES)
         self._told: set[str] = set()
+        self._labels: set[str] = set()
 
     def look(self) -> None:
         """Take in the bindings that are new."""
@@ -109,11 +113,18 @@ class BindingAudit:
             self._called += 1
         else:
             self._uncalled += 1
-            self._count()
         counts = self._with_call if is_called else self._without_call
         for name, _ in binding.request:
             if self._is_managed(name):
                 counts.keep_newest(name, counts.get(name, 0) + 1)
+                if not is_called:
+                    self._count(self._label(name))
+
+    def _label(self, name: str) -> str:
+        """Return a resource's name, as long as there are few of them."""
+        if name not in self._labels and len(self._labels) < MAX_RESOURCES:
+            self._labels.add(name)
+        return name if name in self._labels else OTHER
 
     def _tell(self) -> None:
         """Log a resource that we are never asked about, once, where we are asked."""

@@ -292,6 +292,23 @@ def _check_conditions(facts: Facts, webhook: Webhook) -> Iterator[Finding | Unch
             " webhook-config` writes it: whether they fit managedPrefixes is unknown",
         )
         return
+    yield from _compare_names(facts, webhook, prefixes, names)
+    trigger = facts.trigger_annotation
+    if facts.has_rules and trigger not in text:
+        yield Finding(
+            REGISTRATION,
+            f"The registration's matchConditions do not name {trigger}, which is"
+            " injection.triggerAnnotation.",
+            "Pods that name a GPU type in it and ask for no GPU are not sent, so that"
+            " nobody warns them.",
+            _ANEW,
+        )
+
+
+def _compare_names(
+    facts: Facts, webhook: Webhook, prefixes: set[str], names: set[str]
+) -> Iterator[Finding]:
+    """Yield findings about resources: prefixes and names that the conditions test."""
     wanted = wanted_patterns(facts)
     missing = [
         pattern
@@ -323,16 +340,6 @@ def _check_conditions(facts: Facts, webhook: Webhook) -> Iterator[Finding | Unch
             if webhook.failure_policy == "Fail"
             else "They pass untouched: each costs a call.",
             f"Add it to managedPrefixes or gpuResources if it is one of GPUs. {_ANEW}",
-        )
-    trigger = facts.trigger_annotation
-    if facts.has_rules and trigger not in text:
-        yield Finding(
-            REGISTRATION,
-            f"The registration's matchConditions do not name {trigger}, which is"
-            " injection.triggerAnnotation.",
-            "Pods that name a GPU type in it and ask for no GPU are not sent, so that"
-            " nobody warns them.",
-            _ANEW,
         )
 
 

@@ -257,29 +257,8 @@ def check_calls(facts: Facts, leader: str | None) -> Iterator[Finding | Unchecke
         yield Unchecked(CALLS, "no GPU pod has been placed since the process started")
         return
     if not facts.called_bindings and facts.uncalled_bindings:
-        if leader and leader != facts.hostname:
-            where = f"kube-scheduler on {leader} leads, which calls gpu-extender there"
-            yield Unchecked(CALLS, where)
-            return
-        doubt = (
-            ""
-            if leader is not None
-            else (
-                " Unless the kube-scheduler of another host leads, and calls the"
-                " gpu-extender there: its Lease could not be read."
-            )
-        )
-        yield Finding(
-            CALLS,
-            f"kube-scheduler has bound {facts.uncalled_bindings} GPU pods since this"
-            f" process started, and has asked it about none of them.{doubt}",
-            "GPU pods are placed without gpu-extender: no types, no scores, no"
-            " topology.",
-            "Start kube-scheduler with --config and the file that `gpu-extender"
-            " scheduler-config` prints; its urlPrefix must lead here.",
-        )
-        return
-    if facts.uncalled_resources:
+        yield _never_called(facts, leader)
+    elif facts.uncalled_resources:
         yield Finding(
             CALLS,
             f"kube-scheduler binds pods that ask {listed(facts.uncalled_resources)}"
@@ -287,6 +266,27 @@ def check_calls(facts: Facts, leader: str | None) -> Iterator[Finding | Unchecke
             "Its managedResources lack these names, and take exact ones only.",
             _ANEW,
         )
+
+
+def _never_called(facts: Facts, leader: str | None) -> Finding | Unchecked:
+    """Return what it means that pods are bound and no call has come."""
+    if leader and leader != facts.hostname:
+        where = f"kube-scheduler on {leader} leads, which calls gpu-extender there"
+        return Unchecked(CALLS, where)
+    doubt = ""
+    if leader is None:
+        doubt = (
+            " Unless the kube-scheduler of another host leads, and calls the"
+            " gpu-extender there: its Lease could not be read."
+        )
+    return Finding(
+        CALLS,
+        f"kube-scheduler has bound {facts.uncalled_bindings} GPU pods since this"
+        f" process started, and has asked it about none of them.{doubt}",
+        "GPU pods are placed without gpu-extender: no types, no scores, no topology.",
+        "Start kube-scheduler with --config and the file that `gpu-extender"
+        " scheduler-config` prints; its urlPrefix must lead here.",
+    )
 
 
 def check_sample(facts: Facts) -> Iterator[Finding]:

@@ -383,7 +383,7 @@ def test_stale_managed_resources(product: Product) -> None:
         1,
         [("calls", calls), ("scheduler configuration", lack)],
     )
-    assert product.metric("gpu_extender_uncalled_bindings_total") > 0
+    assert product.metric("gpu_extender_uncalled_bindings_total", resource=MIG) > 0
     log = product.service.process.log_text()
     assert log.count('"event": "kube-scheduler binds pods that ask a resource') == 1
 

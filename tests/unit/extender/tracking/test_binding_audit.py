@@ -1,6 +1,7 @@
 """Pods that get their node, compared with the calls about them."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -22,7 +23,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.counted = 0
+        self.counted: Counter[str] = Counter()
         self.answered = LastAnswers()
         self.cell = SnapshotCell()
         self._ledger: Ledger = make_ledger(nodes=[make_node(gpus=8)])
@@ -38,8 +39,8 @@ class Cluster:
         self.audit.look()
         self.now += GRACE_SECONDS
 
-    def _count(self) -> None:
-        self.counted += 1
+    def _count(self, resource: str) -> None:
+        self.counted[resource] += 1
 
     def call(self, *names: str) -> None:
         for name in names:
@@ -87,7 +88,7 @@ def test_pods_that_we_were_asked_about_are_nothing_special(cluster: Cluster) -> 
 
     assert cluster.uncalled() == {}
     assert cluster.audit.audited().called == 2
-    assert cluster.counted == 0
+    assert cluster.counted == {}
 
 
 def test_a_resource_that_the_scheduler_does_not_send_is_named_once(
@@ -100,7 +101,7 @@ def test_a_resource_that_the_scheduler_does_not_send_is_named_once(
     assert cluster.uncalled() == {MIG: 2}
     cluster.bind("o", resource=MIG)
     assert cluster.uncalled() == {MIG: 3}
-    assert cluster.counted == 3
+    assert cluster.counted == {MIG: 3}
     assert warned(caplog) == [MIG]
 
 
@@ -127,7 +128,7 @@ def test_pods_of_other_schedulers_are_not_ours(cluster: Cluster) -> None:
     cluster.bind("a", scheduler="volcano")
 
     assert cluster.uncalled() == {}
-    assert cluster.counted == 0
+    assert cluster.counted == {}
 
 
 def test_what_is_bound_in_the_first_moments_may_be_anothers_work() -> None:
@@ -154,6 +155,8 @@ def test_made_up_names_are_bounded(cluster: Cluster) -> None:
         cluster.bind(str(number), resource=f"nvidia.com/x{number}")
 
     assert len(cluster.uncalled()) == 64
+    assert len(cluster.counted) == 65
+    assert cluster.counted["other"] == 136
 
 
 def test_nothing_is_looked_at_before_the_first_snapshot() -> None:
