@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 # Until then the watch shows what the holder before has promised.
 LABEL_DELAY_SECONDS: Final = 1.0
 
+# Until then others may still be called, and what they promise is not seen yet.
+SETTLE_SECONDS: Final = 1.0
+
 # Lest all replicas ask at the same moment.
 JITTER: Final = 0.2
 
@@ -113,10 +116,11 @@ class ActiveLabel:
         self._label = label
         self._path = f"/api/v1/namespaces/{own.namespace}/pods"
 
-    def take(self) -> bool:
+    def take(self, on_shared: Callable[[], None]) -> bool:
         """Set it on the own pod, and then take it off all others; say if it was not so.
 
-        In this order: in between two are called, but never nobody.
+        In this order: in between two are called, but never nobody. `on_shared` is told
+        of it, just before and just after.
         """
         pods = self._labelled()
         others = [pod for pod in pods if pod.uid != self._own.uid]
@@ -124,6 +128,8 @@ class ActiveLabel:
             pod.uid == self._own.uid and (pod.labels or {}).get(self._label) == "true"
             for pod in pods
         )
+        if others and not is_set:
+            on_shared()
         if not is_set:
             self._patch(self._own.name, self._own.uid, "true")
         failed: ApiError | None = None
@@ -135,6 +141,8 @@ class ActiveLabel:
                     failed = error  # and the next one, first
         if failed is not None:
             raise failed
+        if others and not is_set:
+            on_shared()
         return bool(others) or not is_set
 
     def is_ours(self) -> bool:
@@ -161,7 +169,7 @@ class Elector:
     """Says whether this replica is the one that answers for the cluster.
 
     Its own thread calls `look`; any thread may call what is above that, and none of it
-    waits but `leave`.
+    waits but `leave`, and `before_choice` for a moment.
 
     Parameters
     ----------
@@ -173,13 +181,17 @@ class Elector:
         Whether this replica may hold the lease.
     on_alone : callable
         Told of each decision that is made without the lease.
+    waiting_limit : int
+        How many decisions may wait at the same time; one more is made at once.
     monotonic : callable
         Returns seconds by the monotonic clock, by which all is measured.
     clock : callable
         Returns seconds since 1970, which are written into the Lease and never read.
+    pause : callable, optional
+        Waits so many seconds, by default until the end at the latest.
     """
 
-    def __init__(  # noqa: PLR0913 - the last two are the tests'
+    def __init__(  # noqa: PLR0913 - the last three are the tests'
         self,
         store: LeaseStore,
         label: ActiveLabel,
@@ -189,8 +201,10 @@ class Elector:
         is_wanted: Callable[[], bool],
         is_ready: Callable[[], bool],
         on_alone: Callable[[], None],
+        waiting_limit: int,
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
+        pause: Callable[[float], object] | None = None,
     ) -> None:
         self._store = store
         self._label = label
@@ -204,6 +218,7 @@ class Elector:
         # What other threads read is swapped by one assignment.
         self._held_until = NEVER
         self._is_held = False
+        self._settled_from = NEVER
         self._trouble = "it has not been asked for yet"
         # The thread's own.
         self._observed: Observed | None = None
@@ -213,10 +228,12 @@ class Elector:
         self._alone = _Repeated("decided without the lease", monotonic)
         self._failed = _Repeated("lease not renewed or taken", monotonic)
         self._unlabelled = _Repeated("active label not set", monotonic)
+        self._waiting = threading.BoundedSemaphore(waiting_limit)
         self._leaving = threading.Event()
         self._left = threading.Event()
         self._woken = threading.Event()
         self._stopped = threading.Event()
+        self._pause = pause or self._stopped.wait
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     # --- what is asked of it -------------------------------------------------
@@ -237,10 +254,30 @@ class Elector:
         return self._leaving.is_set() or is_held_elsewhere
 
     def before_choice(self) -> None:
-        """Note a decision that is about to be made for the whole cluster."""
+        """Note a decision that is about to be made for the whole cluster.
+
+        Just after another was called in our place, it waits until what that one has
+        promised is seen.
+        """
+        self._settle()
         if not self.is_holding:
             self._on_alone()
             self._alone.tell(self._trouble)
+
+    def _settle(self) -> None:
+        """Wait until nobody else is called any more, if that was so a moment ago."""
+        if self._monotonic() >= self._settled_from:
+            return
+        if not self._waiting.acquire(blocking=False):
+            return
+        try:
+            while not self._stopped.is_set():
+                seconds = self._settled_from - self._monotonic()
+                if seconds <= 0:
+                    return
+                self._pause(seconds)
+        finally:
+            self._waiting.release()
 
     def start(self) -> None:
         """Start."""
@@ -332,7 +369,11 @@ class Elector:
         if step in {Step.TAKE, Step.RENEW}:
             self._hold_from(begun)
         self._is_held = bool(record.holder) and self._observed.is_valid(seen)
-        self._trouble = _describe(record.holder, is_ready=is_candidate)
+        self._trouble = (
+            "this replica is leaving"
+            if is_leaving and not record.holder
+            else _describe(record.holder, is_ready=is_candidate)
+        )
         if is_leaving and self._left_seconds is None:
             self._left_seconds = self._monotonic()
         self._failed.end()
@@ -373,6 +414,8 @@ class Elector:
             self._was_holding = is_holding
             if is_holding:
                 logger.info("lease taken")
+            elif self._leaving.is_set():
+                logger.info("lease given up")
             else:
                 fields = {"reason": self._trouble}
                 logger.warning("lease not held any more", extra={"fields": fields})
@@ -380,11 +423,15 @@ class Elector:
     def _keep_label(self) -> None:
         """Have the label on our own pod alone."""
         try:
-            if self._label.take():
+            if self._label.take(self._note_shared):
                 logger.info("active label set")
             self._unlabelled.end()
         except ApiError as error:
             self._unlabelled.tell(str(error))
+
+    def _note_shared(self) -> None:
+        """Note that another is called beside us, at this moment."""
+        self._settled_from = self._monotonic() + SETTLE_SECONDS
 
     def _look_for_successor(self) -> None:
         """Look whether another replica is called in our place, or nobody will be."""

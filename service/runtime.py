@@ -337,6 +337,8 @@ class Runtime:
             is_wanted=lambda: bool(self.live.settings.fallback.chains),
             is_ready=lambda: not self.health.extender_not_ready_reasons(),
             on_alone=self.metrics.decided_alone,
+            # The rest is for reviews that wait for nothing.
+            waiting_limit=max(1, settings.webhook.max_in_flight * 3 // 4),
         )
         self.metrics.read_lease(lambda: elector.is_holding)
         return elector

@@ -141,12 +141,19 @@ class Replica:
     is_ready, is_wanted : bool
     alone : int
         How many decisions it has made without the lease.
+    waited_seconds : list of float
+        For how long its decisions have waited.
+    while_waiting : callable
+        Where others come in.
     """
 
     def __init__(self, objects: LeaseObjects, name: str) -> None:
         self.api = LeaseApi(objects)
         self.is_ready = self.is_wanted = True
         self.alone = 0
+        self.waited_seconds: list[float] = []
+        self.while_waiting: Callable[[], None] = lambda: None
+        self._objects = objects
         self.identity = f"uid-{name}"
         own = OwnPod(name, "gpu-extender", self.identity)
         self.elector = Elector(
@@ -157,9 +164,16 @@ class Replica:
             is_wanted=lambda: self.is_wanted,
             is_ready=lambda: self.is_ready,
             on_alone=self._note_alone,
+            waiting_limit=2,
             monotonic=lambda: objects.now,
             clock=lambda: 1.9e9 + objects.now,
+            pause=self._pause,
         )
 
     def _note_alone(self) -> None:
         self.alone += 1
+
+    def _pause(self, seconds: float) -> None:
+        self.waited_seconds.append(seconds)
+        self.while_waiting()
+        self._objects.now += seconds

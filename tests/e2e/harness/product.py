@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.harness.amounts import Amounts, amounts_shown
 from tests.e2e.harness.builders import JsonObject, make_pod, question_about
@@ -228,13 +227,7 @@ class Product:
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that have these labels."""
-        _, body = self.service.get("/metrics")
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(body.decode())
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
+        return self.service.metric(name, **labels)
 
     def calls_of(self, verb: str) -> int:
         """Return how many calls of a verb the service has answered."""

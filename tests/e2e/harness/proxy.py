@@ -9,7 +9,7 @@ import itertools
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, Self
 
 from tests.e2e.harness.ports import LOOPBACK, free_port
@@ -22,7 +22,8 @@ RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 class TcpProxy:
     """Forwards connections to a port; faults act on bytes from server to client.
 
-    With several ports, each connection goes to the next one in turn.
+    With several ports, each connection goes to the next one in turn; with none, it is
+    reset.
 
     An event loop in a thread of its own does the work; every method may be called
     from the test's thread at any time and acts on open connections, too.
@@ -72,6 +73,10 @@ class TcpProxy:
         self._thread.join()
         self._loop.close()
 
+    def lead_to(self, *target_ports: int) -> None:
+        """Forward new connections to these ports; those that are open stay."""
+        self._in_loop(lambda: self._lead_to(target_ports))
+
     def delay(self, seconds: float) -> None:
         """Deliver what the server sends from now on this much later, in order."""
         self._delay_seconds = seconds
@@ -112,6 +117,9 @@ class TcpProxy:
             self._cut()
             await asyncio.gather(*others, return_exceptions=True)
 
+    def _lead_to(self, target_ports: Sequence[int]) -> None:
+        self._targets = itertools.cycle(target_ports)
+
     def _cut(self) -> None:
         for writer in self._writers:
             _reset(writer)
@@ -132,11 +140,12 @@ class TcpProxy:
         # A peer that goes away ends the connection, and is no fault.
         with contextlib.suppress(OSError):
             async with self._closing(to_client):
-                if self._is_refusing:
+                target_port = next(self._targets, None)
+                if self._is_refusing or target_port is None:
                     _reset(to_client)
                     return
                 from_server, to_server = await asyncio.open_connection(
-                    LOOPBACK, next(self._targets)
+                    LOOPBACK, target_port
                 )
                 async with self._closing(to_server):
                     await self._forward(from_client, to_server, from_server, to_client)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.harness.ports import LOOPBACK
 from tests.e2e.harness.process import ManagedProcess
@@ -40,6 +41,16 @@ class Service:
             return self.get(path)[0]
         except (OSError, http.client.HTTPException):
             return 0
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the sum of a metric's samples that have these labels."""
+        _, body = self.get("/metrics")
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(body.decode())
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
 
 
 def http_get(port: int, path: str) -> tuple[int, bytes]:

@@ -350,6 +350,107 @@ def test_whoever_does_not_hold_the_lease_touches_no_label(
     assert not any(call.startswith("patch") for call in other.api.seen)
 
 
+# --- a promise is seen before the next one is made ----------------------------
+
+
+def become_called(
+    objects: LeaseObjects, replica: Replica, labels: dict[str, str]
+) -> None:
+    """Let a replica take the lease while others have the label, and be called."""
+    objects.labels = labels
+    replica.elector.look()
+    objects.now += 1
+    replica.elector.look()
+
+
+@pytest.mark.parametrize(
+    ("labels", "waited_seconds"),
+    [
+        pytest.param({"b": "true"}, [1.0], id="another was called"),
+        pytest.param({"b": "true", "c": "true"}, [1.0], id="two others were called"),
+        pytest.param({"b": "false"}, [1.0], id="another has it with another value"),
+        pytest.param({"a": "false", "b": "true"}, [1.0], id="our own says otherwise"),
+        pytest.param({}, [], id="nobody was called"),
+        pytest.param({"a": "true"}, [], id="we were called already"),
+        pytest.param({"a": "false"}, [], id="our own said otherwise"),
+        pytest.param({"a": "true", "b": "true"}, [], id="both were called already"),
+    ],
+)
+def test_a_decision_waits_a_second_once_another_was_called_before(
+    objects: LeaseObjects,
+    replica: Replica,
+    labels: dict[str, str],
+    waited_seconds: list[float],
+) -> None:
+    become_called(objects, replica, labels)
+
+    for _ in range(3):
+        replica.elector.before_choice()
+
+    assert replica.waited_seconds == pytest.approx(waited_seconds)
+    assert replica.alone == 0
+
+
+def test_a_second_is_counted_from_when_the_label_was_off_the_others(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    def come_in() -> None:
+        if replica.api.seen[-1:] == ["patch a"]:  # called already, as b is
+            objects.now += 0.4
+            replica.api.before_call = lambda: None
+            replica.while_waiting = be_slow
+            replica.elector.before_choice()
+
+    def be_slow() -> None:
+        replica.while_waiting = lambda: None
+        objects.now -= 0.6
+
+    replica.api.before_call = come_in
+    become_called(objects, replica, {"b": "true"})
+    replica.elector.before_choice()
+
+    assert replica.waited_seconds[0] == pytest.approx(0.6)
+    assert replica.waited_seconds[-1] == pytest.approx(1.0)
+
+
+def test_only_so_many_decisions_wait_and_the_rest_is_made_at_once(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    become_called(objects, replica, {"b": "true"})
+
+    def come_in() -> None:
+        if len(replica.waited_seconds) < 5:
+            replica.elector.before_choice()
+
+    replica.while_waiting = come_in
+    replica.elector.before_choice()
+
+    assert len(replica.waited_seconds) == 2
+
+
+def test_a_label_that_stays_with_another_holds_nobody_up_for_ever(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    replica.api.errors = {"b": FORBIDDEN}
+    become_called(objects, replica, {"b": "true"})
+
+    for _ in look_for(objects, 10, replica):
+        replica.elector.before_choice()
+
+    assert replica.waited_seconds == [1.0]
+
+
+def test_nothing_waits_any_more_once_it_is_stopped(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    become_called(objects, replica, {"b": "true"})
+
+    replica.elector.stop()
+    replica.elector.before_choice()
+
+    assert replica.waited_seconds == []
+
+
 # --- leaving -----------------------------------------------------------------
 
 
@@ -389,6 +490,35 @@ def test_without_a_lease_callers_stay(objects: LeaseObjects, replica: Replica) -
     list(look_for(objects, 8, replica))
 
     assert not replica.elector.is_elsewhere
+
+
+@pytest.mark.parametrize("error", [FORBIDDEN, GONE, SILENT], ids=str)
+def test_callers_of_one_that_never_held_it_stay(
+    objects: LeaseObjects, replica: Replica, error: ApiError
+) -> None:
+    replica.api.error = error
+
+    list(look_for(objects, 8, replica))
+
+    assert not replica.elector.is_elsewhere
+
+
+def test_a_lease_that_is_given_up_is_no_warning(
+    objects: LeaseObjects, replica: Replica, caplog: pytest.LogCaptureFixture
+) -> None:
+    list(look_for(objects, 3, replica))
+    caplog.set_level(logging.INFO)
+
+    replica.elector.leave(threading.Event())
+    replica.elector.look()
+    replica.elector.before_choice()
+
+    assert [(r.levelno, r.message) for r in caplog.records] == [
+        (logging.INFO, "lease given up"),
+        (logging.WARNING, "decided without the lease"),
+    ]
+    told = caplog.records[-1].__dict__["fields"]
+    assert told == {"reason": "this replica is leaving", "times": 1}
 
 
 def test_one_that_leaves_takes_it_no_more(

@@ -1,0 +1,142 @@
+"""Pods that are created at a steady rate, whatever becomes of them."""
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from tests.e2e.harness.builders import JsonObject
+from tests.e2e.harness.client import ApiClient
+from tests.e2e.harness.connection import ApiError
+from tests.e2e.harness.slices import resource_of
+
+# For which the pods of a full pool stay, at least.
+KEPT_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What became of one pod.
+
+    Attributes
+    ----------
+    pool : int
+        Its number.
+    sent_seconds, answered_seconds : float
+        By the monotonic clock.
+    asks : str
+        The resource that it ended with; empty if it was not created.
+    error : str
+        Why it was not.
+    """
+
+    pool: int
+    sent_seconds: float
+    answered_seconds: float
+    asks: str
+    error: str
+
+
+class ReviewLoad:
+    """Creates pods until the block ends, so many in each pool one after the other.
+
+    A call that hangs holds up no other. The pods of a full pool are deleted after a
+    while, so that the cluster does not fill up.
+
+    Parameters
+    ----------
+    client : ApiClient
+        With connections for all calls that may hang at once.
+    asking : callable
+        Returns a pod for the pool of a number.
+    label : str
+        By which the pods of a pool are told.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        asking: Callable[[int], JsonObject],
+        *,
+        label: str,
+        per_second: float,
+        pods_of_a_pool: int,
+    ) -> None:
+        self._client = client
+        self._asking = asking
+        self._label = label
+        self._pause_seconds = 1 / per_second
+        self._pods_of_a_pool = pods_of_a_pool
+        self._threads = ThreadPoolExecutor(client.connection.connections)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reviews")
+        self._futures: list[Future[Review]] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._threads.shutdown()
+
+    def reviews(self) -> Sequence[Review]:
+        """Return what became of all, once the block has ended."""
+        return [future.result() for future in self._futures]
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        for number in itertools.count():
+            if self._stopping.wait(max(0.0, due - time.monotonic())):
+                return
+            pool, place = divmod(number, self._pods_of_a_pool)
+            self._futures.append(self._threads.submit(self._create, pool))
+            if place == 0:
+                self._clear(pool)
+            due += self._pause_seconds
+
+    def _clear(self, pool: int) -> None:
+        """Delete the pods of pools whose last answer has come long enough ago."""
+        first = (
+            pool - 1 - int(KEPT_SECONDS / self._pause_seconds / self._pods_of_a_pool)
+        )
+        started = self._futures[: max(0, first) * self._pods_of_a_pool]
+        if started and all(future.done() for future in started):
+            path = "/api/v1/namespaces/default/pods?labelSelector="
+            self._threads.submit(
+                self._client.request,
+                "DELETE",
+                f"{path}{self._label}%3Dpool-{first - 1}",
+            )
+
+    def _create(self, pool: int) -> Review:
+        sent = time.monotonic()
+        asks = error = ""
+        try:
+            asks = resource_of(self._client.create(self._asking(pool)))
+        except ApiError as refusal:
+            error = refusal.message
+        return Review(pool, sent, time.monotonic(), asks, error)
+
+
+def excess_of(
+    reviews: Sequence[Review], resource: str, places: Callable[[int], int]
+) -> Mapping[int, int]:
+    """Return pool -> how many more pods were promised a resource than it has places."""
+    promised = Counter(review.pool for review in reviews if review.asks == resource)
+    return {
+        pool: count - places(pool)
+        for pool, count in promised.items()
+        if count > places(pool)
+    }

@@ -1,0 +1,162 @@
+"""One promise for all replicas: three of them, the Service leads to the elected one."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+import pytest
+
+from tests.e2e.harness.builders import JsonObject, make_node, make_pod
+from tests.e2e.harness.client import ApiClient
+from tests.e2e.harness.control_plane import ControlPlane
+from tests.e2e.harness.product import Product, error_lines
+from tests.e2e.harness.replicas import Replicas
+from tests.e2e.harness.review_load import ReviewLoad, excess_of
+from tests.e2e.harness.service import Service
+from tests.e2e.harness.slices import count_places, count_takers
+from tests.e2e.harness.storms import BY_NOBODY, LARGE, POOL, WHOLE_GPUS
+from tests.e2e.harness.waiting import wait_for
+
+NAMES: Final = ("a", "b", "c")
+STORMS: Final = 60
+PODS: Final = 20
+SLICES_OF_A_STORM: Final = (1, 2, 4, 8)
+SEEN_SECONDS: Final = 20.0
+# What hangs until the API server gives up takes one each.
+CONNECTIONS: Final = 200
+POOLS: Final = 150
+CACHED: Final = "gpu_extender_cache_objects"
+
+
+@pytest.fixture
+def client(fresh_control_plane: ControlPlane) -> ApiClient:
+    """A client that creates all pods of a storm in the same moment."""
+    token = fresh_control_plane.users.harness.token
+    return fresh_control_plane.client_with(token, connections=CONNECTIONS)
+
+
+@pytest.fixture
+def fresh_product(fresh_control_plane: ControlPlane) -> Iterator[Product]:
+    """gpu-extender as it ships, with the shipped time to drain."""
+    settings = {"server": {"drainSeconds": 5}}
+    with Product(fresh_control_plane, settings=settings) as installed:
+        yield installed
+
+
+@pytest.fixture
+def replicas(fresh_product: Product) -> Iterator[Replicas]:
+    """Three replicas, one of which is called."""
+    with Replicas(fresh_product) as started:
+        started.start_first(NAMES[0])
+        started.start(*NAMES[1:])
+        yield started
+
+
+def slices_of(number: int) -> int:
+    """Return how many slices the pool of a number has."""
+    return SLICES_OF_A_STORM[number % len(SLICES_OF_A_STORM)]
+
+
+def make_pools(client: ApiClient, replicas: Replicas, count: int) -> None:
+    """Create pools with some slices, and GPUs enough; wait until all have seen them."""
+    client.create_many(
+        make_node(
+            f"pool-{number}",
+            gpus=WHOLE_GPUS,
+            resources={LARGE: slices_of(number)},
+            labels={POOL: f"pool-{number}"},
+        )
+        for number in range(count)
+    )
+    for service in replicas.services.values():
+        wait_for(
+            partial(has_seen, service, count),
+            timeout_seconds=SEEN_SECONDS,
+            what="pools in the cache",
+        )
+
+
+def has_seen(service: Service, count: int) -> bool:
+    """Whether a replica has so many nodes in its cache."""
+    return service.metric(CACHED, kind="nodes") >= count
+
+
+def asking(number: int) -> JsonObject:
+    """Return a pod that asks for a slice of a pool."""
+    pool = {POOL: f"pool-{number}"}
+    return make_pod(
+        generate_name="infer-",
+        resources={LARGE: 1},
+        node_selector=pool,
+        labels=pool,
+        scheduler_name=BY_NOBODY,
+    )
+
+
+def test_sixty_storms_promise_no_slice_twice(
+    client: ApiClient, replicas: Replicas
+) -> None:
+    make_pools(client, replicas, STORMS)
+
+    with ThreadPoolExecutor(PODS) as threads:
+        for number in range(STORMS):
+            list(threads.map(client.create, [asking(number)] * PODS))
+
+    places = count_places(
+        client.list("Node"), POOL, {f"pool-{number}": 1 for number in range(STORMS)}
+    )
+    promised = count_takers(client.list("Pod"), POOL)
+    slices = {key: count for key, count in places.items() if key[1] == LARGE}
+    excess = {key: promised[key] - count for key, count in slices.items()}
+    print(  # noqa: T201 - figures, shown with -rP
+        f"{STORMS} storms of {PODS} pods at once, three replicas:"
+        f" {sum(excess.values())} pods too many on {sum(slices.values())} slices"
+    )
+    assert len(slices) == STORMS
+    assert set(excess.values()) == {0}
+    check_logs(replicas)
+
+
+def check_logs(replicas: Replicas) -> None:
+    """Check that no replica has logged what does not heal itself."""
+    for service in replicas.services.values():
+        assert error_lines(service.process.log_text()) == []
+
+
+def load(client: ApiClient, per_second: float) -> ReviewLoad:
+    """Return a load of reviews, most of which are about what is about to run out."""
+    return ReviewLoad(
+        client, asking, label=POOL, per_second=per_second, pods_of_a_pool=PODS
+    )
+
+
+@pytest.mark.long
+def test_a_rolling_restart_fails_no_review_and_promises_no_slice_twice(
+    client: ApiClient, replicas: Replicas
+) -> None:
+    make_pools(client, replicas, POOLS)
+    order: list[str] = []
+
+    with load(client, 50) as reviews:
+        for number in range(len(NAMES)):
+            old = sorted(set(NAMES) - set(order))
+            replicas.start(f"new-{number}")
+            leaving = replicas.active() if replicas.active() in old else old[0]
+            order.append(leaving)
+            replicas.end(leaving)
+            replicas.wait_active(*replicas.services.keys() - set(order))
+    made = reviews.reviews()
+
+    failed = [review.error for review in made if review.error]
+    excess = excess_of(made, LARGE, slices_of)
+    slowest = max(review.answered_seconds - review.sent_seconds for review in made)
+    print(  # noqa: T201 - figures, shown with -rP
+        f"rolling restart: {len(made)} reviews, {len(failed)} failed, slowest"
+        f" {slowest:.2f} s, {sum(excess.values())} pods too many on"
+        f" {len({review.pool for review in made})} pools, called one after the other:"
+        f" {[names for _, names in replicas.front.history]}"
+    )
+    assert failed == []
+    assert excess == {}
+    check_logs(replicas)
