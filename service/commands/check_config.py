@@ -18,6 +18,12 @@ from scoring.gpu.node_gpus import GpuLabelReader
 from service.certificates.files import check_pair, make_context
 from service.cluster_link import connect_to
 from service.commands.inputs import EXIT_FAULTY_INPUT
+from service.doctor.page import empty_facts
+from service.doctor.scheduler import (
+    SchedulerConfigError,
+    check_scheduler_config,
+    read_scheduler_config,
+)
 from service.runtime import build_records
 from service.settings.settings import Settings, SettingsError, read_settings
 from service.webhook import build_rule_context
@@ -61,11 +67,35 @@ def find_warnings(config: Path) -> list[str]:
     config : Path
         One in which `find_faults` finds none.
     """
-    settings = read_settings(config)
+    settings, folder = read_settings(config), config.resolve().parent
+    return [
+        *_warn_of_scheduler_config(settings, folder),
+        *_warn_of_rules(settings, folder),
+    ]
+
+
+def _warn_of_scheduler_config(settings: Settings, folder: Path) -> list[str]:
+    """Return what of kube-scheduler's configuration does not fit the settings.
+
+    The service starts with it all the same: it is kube-scheduler's file.
+    """
+    name = settings.extender.scheduler_config_file
+    if name is None or not settings.server.port:
+        return []
+    try:
+        scheduler = read_scheduler_config(folder / name)
+    except SchedulerConfigError as error:
+        return [f"extender.schedulerConfigFile: {error}"]
+    found = check_scheduler_config(empty_facts(settings), scheduler, name)
+    return [finding.what for finding in found]
+
+
+def _warn_of_rules(settings: Settings, folder: Path) -> list[str]:
+    """Return what in a rule file without faults still looks wrong."""
     rules_file = settings.injection.rules_file
     if rules_file is None:
         return []
-    rules = load_rules(config.resolve().parent / rules_file, _rule_context(settings))
+    rules = load_rules(folder / rules_file, _rule_context(settings))
     gpus = GpuLabelReader(settings.gpu_types.rules())
     reader = GpuRequirementsReader(settings.gpu_annotations(), gpus)
     return [

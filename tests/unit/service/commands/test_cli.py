@@ -7,6 +7,7 @@ import yaml
 
 from service.commands.cli import main
 from tests.builders import make_node, make_pod
+from tests.doctor import make_scheduler_tree
 from tests.service_process import ROOT
 
 
@@ -50,6 +51,38 @@ def test_a_type_in_a_rule_that_nobody_knows_is_a_warning(
         f"Warning: namespaceResourceMap.ml.large.nvidia.com/gpu: annotation {key}:"
         " 'H100 A100' is no known GPU model, only nodes labelled so match"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        pytest.param(None, "extender.schedulerConfigFile: ", id="no file"),
+        pytest.param(
+            "kind: KubeSchedulerConfiguration",
+            "No extender in s.yaml calls port 8888",
+            id="no extender",
+        ),
+        pytest.param("httpTimeout: 800ms", "httpTimeout is 800ms in s.yaml", id="time"),
+        pytest.param("httpTimeout: 1s", "", id="sound"),
+    ],
+)
+def test_a_scheduler_configuration_that_does_not_fit_is_a_warning(
+    config: Path, capsys: pytest.CaptureFixture[str], text: str | None, warning: str
+) -> None:
+    config.write_text(config.read_text() + "extender: {schedulerConfigFile: s.yaml}\n")
+    if text is not None and text.startswith("httpTimeout"):
+        tree = make_scheduler_tree(["nvidia.com/gpu"])
+        tree["extenders"][0] |= yaml.safe_load(text)
+        text = yaml.safe_dump(tree)
+    if text is not None:
+        (config.parent / "s.yaml").write_text(text)
+
+    status = main(["check-config", str(config)])
+
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (0, "config.yaml: no faults\n")
+    assert printed.err.startswith(f"Warning: {warning}" if warning else "")
+    assert bool(printed.err) is bool(warning)
 
 
 def test_all_faults_of_a_configuration_are_printed(
