@@ -12,6 +12,7 @@ from waitress.task import ThreadedTaskDispatcher
 
 from service.http.health import Health
 from service.http.waitress_channel import (
+    DrainingChannel,
     StripConnectionHeader,
     WsgiApp,
     draining_channel,
@@ -96,7 +97,8 @@ def waitress_options(settings: ServerSettings, threads: int = 8) -> dict[str, An
         "host": settings.host,
         "port": settings.port,
         "threads": threads,
-        "connection_limit": settings.connection_limit,
+        # With all of them busy, others wait at twice as many; see `_make_room`.
+        "connection_limit": 2 * settings.connection_limit,
         "channel_timeout": settings.idle_timeout_seconds,
         "max_request_body_size": MAX_BODY_BYTES,
         "recv_bytes": RECV_BYTES,
@@ -153,7 +155,9 @@ class HttpServer:
             if isinstance(item, waitress.server.BaseWSGIServer)
         )
         for listener in self._listeners:
-            listener.channel_class = draining_channel(lambda: health.is_draining)
+            listener.channel_class = draining_channel(
+                lambda: health.is_draining, self._make_room
+            )
         self._refusing = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -177,6 +181,40 @@ class HttpServer:
             if is_listening and self._refusing.is_set():
                 self._close_listeners()
                 is_listening = False
+
+    def _make_room(self, newcomer: DrainingChannel) -> None:
+        """Let connections go that are more than there may be, the longest idle first.
+
+        After those come clients that are sending a request, then such as take no
+        answer; a call that is worked on is never cut off.
+        """
+        channels = [
+            channel
+            for listener in self._listeners
+            for channel in list(listener.active_channels.values())
+            if not channel.will_close
+        ]
+        excess = len(channels) - self._settings.connection_limit
+        if excess <= 0:
+            return
+        waiting = [
+            channel
+            for channel in channels
+            if channel is not newcomer and not channel.requests
+        ]
+        waiting.sort(
+            key=lambda channel: (
+                bool(channel.total_outbufs_len),
+                channel.request is not None,
+                channel.last_activity,
+            )
+        )
+        for channel in waiting[:excess]:
+            # Closed in the loop's next turn: another must not get its descriptor, and
+            # what has come on it, in this one.
+            channel.will_close = True
+            fields = {"client": channel.addr[:2], "reason": "let go"}
+            logger.debug("connection ended", extra={"fields": fields})
 
     def _close_listeners(self) -> None:
         """Take what waits to be accepted, then refuse connections."""

@@ -171,6 +171,14 @@ class DrainingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # un
 
     _held: list[bytes] | None = None
 
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.make_room(self)
+
+    @staticmethod
+    def make_room(newcomer: "DrainingChannel") -> None:
+        """Let another connection go if this one is more than there may be."""
+
     @staticmethod
     def is_closing() -> bool:
         """Whether the connection ends with the answer under way."""
@@ -203,9 +211,15 @@ class DrainingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # un
         return bool(super().readable())
 
 
-def draining_channel(is_closing: Callable[[], bool]) -> type[DrainingChannel]:
+def draining_channel(
+    is_closing: Callable[[], bool], make_room: Callable[[DrainingChannel], None]
+) -> type[DrainingChannel]:
     """Return a channel class that ends each connection while `is_closing`.
 
     The answer under way says ``Connection: close``, and is sent whole first.
     """
-    return type("Channel", (DrainingChannel,), {"is_closing": staticmethod(is_closing)})
+    namespace = {
+        "is_closing": staticmethod(is_closing),
+        "make_room": staticmethod(make_room),
+    }
+    return type("Channel", (DrainingChannel,), namespace)

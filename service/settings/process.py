@@ -50,7 +50,8 @@ class ServerSettings(SettingsModel):
         " same time; one more is answered 503 at once.",
     )
     connection_limit: Annotated[int, pydantic.Field(ge=10, le=65_535)] = pydantic.Field(
-        default=1000, description="Open connections; more wait to be accepted."
+        default=1000,
+        description="Open connections; for one more the longest idle one is let go.",
     )
     idle_timeout_seconds: Annotated[int, pydantic.Field(ge=95, le=3600)] = (
         pydantic.Field(

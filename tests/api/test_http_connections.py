@@ -1,7 +1,9 @@
 """Plain connections: what is sent early, read late or ended early fails no call."""
 
+import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -23,11 +25,13 @@ class App:
 
     def __init__(self) -> None:
         self.has_come = threading.Event()
+        self.calls = threading.Semaphore(0)
         self.may_answer = threading.Event()
         self.may_answer.set()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         self.has_come.set()
+        self.calls.release()
         assert self.may_answer.wait(DEADLINE_SECONDS)
         count = int(environ["PATH_INFO"].lstrip("/"))
         start_response("200 OK", [("Content-Length", str(count))])
@@ -112,3 +116,108 @@ def test_what_a_client_does_not_take_at_once_is_sent_later(
 
     assert received.count(b"x") == LARGE + 3
     assert received.endswith(b"\r\n\r\nxxx")
+
+
+LIMIT: Final = 10
+
+
+@pytest.fixture
+def small(app: App) -> Iterator[HttpServer]:
+    """A server for few connections."""
+    health = Health(SnapshotCell(), dict, stale_after_seconds=1.0)
+    settings = ServerSettings.model_validate({"port": 0, "connectionLimit": LIMIT})
+    server = HttpServer(app, settings, health, threads=LIMIT + 2)
+    server.start()
+    yield server
+    server.stop()
+
+
+def connect(server: HttpServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), DEADLINE_SECONDS)
+
+
+def ask(server: HttpServer, count: int) -> bytes:
+    """Return the answer to a call of somebody who has just come."""
+    with connect(server) as client:
+        client.sendall(LAST % count)
+        return read_all(client)
+
+
+def use(client: socket.socket) -> None:
+    """Have one call answered, and keep the connection."""
+    client.sendall(ANOTHER % 1)
+    received = b""
+    while not received.endswith(b"\r\n\r\nx"):
+        received += client.recv(1000)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="silent since they came"),
+        pytest.param(ANOTHER % 1, id="idle after a call"),
+        pytest.param(b"POST /1 HT", id="with half a head"),
+        pytest.param(
+            b"POST /1 HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf", id="half a body"
+        ),
+        pytest.param(
+            b"POST /1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhalf",
+            id="half a chunk",
+        ),
+        pytest.param(
+            b"POST /1 HTTP/1.1\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n",
+            id="told to go on",
+        ),
+        pytest.param(ANOTHER % (LARGE // 4), id="with an answer that they do not take"),
+        pytest.param(b"\r\n\r\n", id="with blank lines"),
+    ],
+)
+def test_a_full_house_of_such_clients_keeps_no_call_waiting(
+    small: HttpServer, sent: bytes
+) -> None:
+    with contextlib.ExitStack() as house:
+        for _ in range(2 * LIMIT):
+            client = house.enter_context(connect(small))
+            client.sendall(sent)
+        before = time.monotonic()
+        answers = [ask(small, 3) for _ in range(3)]
+        seconds = time.monotonic() - before
+
+    assert all(answer.endswith(b"\r\n\r\nxxx") for answer in answers)
+    assert seconds < 3.0  # far below any deadline of theirs
+
+
+def test_the_longest_idle_connection_is_let_go(small: HttpServer) -> None:
+    with contextlib.ExitStack() as house:
+        clients = [house.enter_context(connect(small)) for _ in range(LIMIT)]
+        for client in clients:
+            use(client)
+        half = clients[1]
+        half.sendall(b"GET /7 HTTP/1.1\r\n")
+        use(clients[0])  # so the third one has been idle for longest
+        clients.append(house.enter_context(connect(small)))
+        use(clients[-1])
+
+        assert read_all(clients[2]) == b""
+        half.sendall(b"Connection: close\r\n\r\n")
+        assert read_all(half).endswith(b"\r\n\r\n" + b"x" * 7)
+        for client in (clients[0], *clients[3:]):
+            use(client)
+
+
+def test_no_call_that_is_worked_on_is_cut_off(app: App, small: HttpServer) -> None:
+    app.may_answer.clear()
+    with contextlib.ExitStack() as house:
+        clients = []
+        for _ in range(LIMIT + 2):
+            clients.append(house.enter_context(connect(small)))
+            clients[-1].sendall(LAST % 2)
+            assert app.calls.acquire(timeout=DEADLINE_SECONDS)
+        late = house.enter_context(connect(small))
+        late.sendall(LAST % 4)
+        app.may_answer.set()
+
+        answers = [read_all(client) for client in clients]
+
+        assert all(answer.endswith(b"\r\n\r\nxx") for answer in answers)
+        assert read_all(late).endswith(b"\r\n\r\nxxxx")
