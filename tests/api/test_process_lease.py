@@ -222,6 +222,11 @@ def test_a_lease_and_labels_that_others_spoil_are_put_right(
     assert stored is not None
     spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 1}
     api.put({**stored, "spec": spec})
+    # The label trails: until then it is on a replica that holds nothing.
+    wait_until(
+        lambda: replicas.labelled() == [holder_of(api)],
+        "the label is on the holder again",
+    )
     replicas.wait_active(*NAMES)
     api.remove(stored)
     wait_until(
