@@ -37,10 +37,12 @@ def lease_path(where: str) -> str:
 
 
 def read_lease(api: Api, where: str) -> Lease | None:
-    """Return a Lease, None if there is none.
+    """Return a Lease, None if there is none, or none is named.
 
     Raises `ApiError` if we may not, and `msgspec.MsgspecError` for what is none.
     """
+    if not where:
+        return None
     try:
         return msgspec.json.decode(api.read(lease_path(where)), type=Lease)
     except ApiError as error:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from service.settings.policy import DEFAULT_SCHEDULER_LEASE
 from service.settings.settings import Settings
 
 MARGIN: Final = 0.1
@@ -42,6 +43,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     elects_in : str
         Namespace of the Lease by which one replica decides falls; empty where none is
         elected.
+    scheduler_lease : str
+        Of the kube-scheduler that calls us; empty if it is not known.
     certificate : str
         What the webhook shows, as PEM; empty if it shows nothing.
     certificate_faults : tuple of str
@@ -128,9 +131,16 @@ def facts_of_settings(settings: Settings) -> Mapping[str, Any]:
         "deadline_milliseconds": settings.extender.deadline_milliseconds,
         "registration_name": self_signed.registration_name,
         "namespace": self_signed.namespace,
-        "scheduler_lease": settings.extender.scheduler_lease,
+        "scheduler_lease": _scheduler_lease(settings),
         "lease_name": settings.election.lease_name,
     }
+
+
+def _scheduler_lease(settings: Settings) -> str:
+    """Return the Lease of the scheduler that calls us, empty if we do not know it."""
+    lease = settings.extender.scheduler_lease
+    is_own = settings.injection.scheduler_name is not None
+    return "" if is_own and lease == DEFAULT_SCHEDULER_LEASE else lease
 
 
 def empty_facts(settings: Settings) -> Facts:

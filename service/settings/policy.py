@@ -53,6 +53,9 @@ class FaultSignalSettings(SettingsModel):
     )
 
 
+DEFAULT_SCHEDULER_LEASE: Final = "kube-system/kube-scheduler"
+
+
 def _object_path(text: str) -> str:
     namespace, _, name = text.partition("/")
     if not (is_namespace(namespace) and is_subdomain(name)):
@@ -101,9 +104,11 @@ class ExtenderSettings(SettingsModel):
     )
     scheduler_lease: Annotated[str, pydantic.AfterValidator(_object_path)] = (
         pydantic.Field(
-            default="kube-system/kube-scheduler",
-            description="Namespace and name of kube-scheduler's Lease: a replica that"
-            " is never called because another host leads is told apart by it.",
+            default=DEFAULT_SCHEDULER_LEASE,
+            description="Namespace and name of the Lease of the kube-scheduler that"
+            " calls us: a replica that is never called because another host leads is"
+            " told apart by it. With `injection.schedulerName`, the default is not"
+            " looked at: it is another scheduler's.",
         )
     )
     deadline_milliseconds: Annotated[int, pydantic.Field(ge=10, le=60_000)] = (

@@ -195,6 +195,27 @@ def test_a_replica_whose_scheduler_does_not_lead_is_called_by_nobody(
     assert ("could not be read" in "".join(found)) is (leader is None)
 
 
+@pytest.mark.parametrize(
+    ("sections", "lease"),
+    [
+        pytest.param({}, "kube-system/kube-scheduler", id="the cluster's scheduler"),
+        pytest.param({"injection": {"schedulerName": "gpus"}}, "", id="one of its own"),
+        pytest.param(
+            {
+                "injection": {"schedulerName": "gpus"},
+                "extender": {"schedulerLease": "gpu-extender/gpus"},
+            },
+            "gpu-extender/gpus",
+            id="whose Lease is known",
+        ),
+    ],
+)
+def test_the_lease_of_another_scheduler_tells_nothing(
+    sections: dict[str, Any], lease: str
+) -> None:
+    assert make_facts(make_settings(**sections)).scheduler_lease == lease
+
+
 def test_a_resource_that_is_not_sent_is_told() -> None:
     found, unchecked = calls(
         called_bindings=9,

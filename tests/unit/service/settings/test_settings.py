@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pydantic
 import pytest
 
 from service.commands.check_config import find_faults
@@ -429,3 +430,27 @@ def test_names_that_could_match_nothing_or_all_are_faults(
         read_settings(config)
 
     assert [str(fault).partition(":")[0] for fault in caught.value.faults] == [path]
+
+
+@pytest.mark.parametrize(
+    ("lease", "is_right"),
+    [
+        pytest.param("gpu-extender/gpus", True, id="namespace and name"),
+        pytest.param("kube-system/kube.scheduler-2", True, id="a longer name"),
+        pytest.param("kube-scheduler", False, id="no namespace"),
+        pytest.param("/kube-scheduler", False, id="an empty one"),
+        pytest.param("kube-system/", False, id="no name"),
+        pytest.param("a/b/c", False, id="three parts"),
+        pytest.param("Kube-System/kube-scheduler", False, id="capitals"),
+        pytest.param("a/../b", False, id="a way out"),
+    ],
+)
+def test_a_lease_has_namespace_and_name(lease: str, *, is_right: bool) -> None:
+    text = json.dumps({"extender": {"schedulerLease": lease}})
+
+    if is_right:
+        settings = Settings.model_validate_json(text)
+        assert settings.extender.scheduler_lease == lease
+        return
+    with pytest.raises(pydantic.ValidationError, match="wanted NAMESPACE/NAME of a Le"):
+        Settings.model_validate_json(text)
