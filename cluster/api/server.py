@@ -475,7 +475,8 @@ _ORIGIN: Final = re.compile(r" \(_ssl\.c:\d+\)|\[Errno -?\d+\] ")
 
 def _transport_message(error: Exception) -> str:
     """Return what the transport says, without what is of its own inside."""
-    return _ORIGIN.sub("", _CONNECTION.sub("", _one_line(error)))
+    text = _ORIGIN.sub("", _CONNECTION.sub("", _one_line(error)))
+    return text.removeprefix("Failed to establish a new connection: ")
 
 
 @contextlib.contextmanager

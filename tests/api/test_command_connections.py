@@ -66,8 +66,8 @@ def test_where_nobody_listens_one_sentence_says_so(
     assert explain(pod, path) == 3
 
     assert said_by(capsys) == (
-        "cluster: http://127.0.0.1:1 cannot be reached: Failed to establish a new"
-        " connection: Connection refused; check the address in kubeconfig"
+        "cluster: http://127.0.0.1:1 cannot be reached: Connection refused;"
+        " check the address in kubeconfig"
         f" {path}, and the way there"
     )
 
