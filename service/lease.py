@@ -35,6 +35,10 @@ LABEL_DELAY_SECONDS: Final = 1.0
 # Until then others may still be called, and what they promise is not seen yet.
 SETTLE_SECONDS: Final = 1.0
 
+# The longest that decisions wait for others to be called no more: a label that is
+# refused again and again must not keep every one of them.
+SETTLE_LIMIT_SECONDS: Final = 2.0
+
 # Lest all replicas ask at the same moment.
 JITTER: Final = 0.2
 
@@ -120,7 +124,7 @@ class ActiveLabel:
         """Set it on the own pod, and then take it off all others; say if it was not so.
 
         In this order: in between two are called, but never nobody. `on_shared` is told
-        of it, just before and just after.
+        just before.
         """
         pods = self._labelled()
         others = [pod for pod in pods if pod.uid != self._own.uid]
@@ -141,8 +145,6 @@ class ActiveLabel:
                     failed = error  # and the next one, first
         if failed is not None:
             raise failed
-        if others and not is_set:
-            on_shared()
         return bool(others) or not is_set
 
     def is_ours(self) -> bool:
@@ -224,6 +226,7 @@ class Elector:
         self._observed: Observed | None = None
         self._was_holding = False
         self._label_from = NEVER
+        self._shared_from: float | None = None
         self._left_seconds: float | None = None
         self._alone = _Repeated("decided without the lease", monotonic)
         self._failed = _Repeated("lease not renewed or taken", monotonic)
@@ -382,6 +385,7 @@ class Elector:
         """Count as the holder since before the write that made or kept us it."""
         if not self.is_holding:
             self._label_from = self._monotonic() + LABEL_DELAY_SECONDS
+            self._shared_from = None
         self._held_until = begun + self._times.renew_deadline_seconds
 
     def _forget(self) -> None:
@@ -425,13 +429,20 @@ class Elector:
         try:
             if self._label.take(self._note_shared):
                 logger.info("active label set")
+            if self._shared_from is not None:
+                self._shared_from = None
+                self._settled_from = self._monotonic() + SETTLE_SECONDS
             self._unlabelled.end()
         except ApiError as error:
             self._unlabelled.tell(str(error))
 
     def _note_shared(self) -> None:
-        """Note that another is called beside us, at this moment."""
-        self._settled_from = self._monotonic() + SETTLE_SECONDS
+        """Note that another is called beside us from now on, until `take` succeeds."""
+        now = self._monotonic()
+        if self._shared_from is None:
+            self._shared_from = now
+        limit = self._shared_from + SETTLE_LIMIT_SECONDS
+        self._settled_from = min(now + SETTLE_SECONDS, limit)
 
     def _look_for_successor(self) -> None:
         """Look whether another replica is called in our place, or nobody will be."""

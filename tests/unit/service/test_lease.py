@@ -440,6 +440,51 @@ def test_a_label_that_stays_with_another_holds_nobody_up_for_ever(
     assert replica.waited_seconds == [1.0]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        FORBIDDEN,
+        GONE,
+        SILENT,
+        REFUSED,
+        ApiError("changed", reason="http_409", status=409),
+        ApiError("invalid", reason="http_422", status=422),
+        ApiError("another webhook failed", reason="http_500", status=500),
+        ApiError("too many", reason="http_429", status=429),
+    ],
+    ids=str,
+)
+def test_a_label_of_our_own_that_is_never_set_holds_nobody_up_for_ever(
+    objects: LeaseObjects, replica: Replica, error: ApiError
+) -> None:
+    replica.api.errors = {"a": error}
+    become_called(objects, replica, {"b": "true"})
+    # The Lease is looked at while decisions wait.
+    replica.while_waiting = replica.elector.look
+
+    for _ in look_for(objects, 10, replica):
+        replica.elector.before_choice()
+
+    assert sum(replica.waited_seconds) <= 2.0
+    assert replica.alone == 0
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_label_that_is_right_only_late_makes_the_next_decision_wait(
+    objects: LeaseObjects, replica: Replica, name: str
+) -> None:
+    replica.api.errors = {name: FORBIDDEN}
+    become_called(objects, replica, {"b": "true"})
+    list(look_for(objects, 10, replica))
+
+    replica.api.errors = {}
+    replica.elector.look()
+    for _ in range(3):
+        replica.elector.before_choice()
+
+    assert replica.waited_seconds == [1.0]
+
+
 def test_nothing_waits_any_more_once_it_is_stopped(
     objects: LeaseObjects, replica: Replica
 ) -> None:
