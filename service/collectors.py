@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
 from service.certificates.files import ServedCertificate
+from service.doctor.offers import MAX_TOLD, OfferWatch
 from service.http.middleware import Slots
 
 
@@ -172,3 +173,21 @@ class FaceCollector(Collector):
             if ends_seconds is not None:
                 expiry.add_metric([], ends_seconds)
         return [in_flight, expiry]
+
+
+class OfferCollector(Collector):
+    """Reads which resources nodes offer that kube-scheduler is not told to send."""
+
+    def __init__(self, offers: OfferWatch) -> None:
+        self._offers = offers
+
+    def collect(self) -> list[Metric]:
+        """Return one series for each, none where all is well or nothing known."""
+        family = GaugeMetricFamily(
+            "gpu_extender_unsent_resources",
+            "1 for a resource that nodes offer and kube-scheduler's file lacks.",
+            labels=["resource"],
+        )
+        for name in self._offers.lacking[:MAX_TOLD]:
+            family.add_metric([name], 1)
+        return [family]

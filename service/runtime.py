@@ -29,7 +29,8 @@ from scoring.normalization import Scale
 from scoring.profiles import PROFILES
 from service.certificates.rotator import load_certificate, watch_files
 from service.cluster_link import ClusterLink, connect_to
-from service.collectors import CacheCollector, FaceCollector
+from service.collectors import CacheCollector, FaceCollector, OfferCollector
+from service.doctor.offers import OfferWatch
 from service.doctor.self_check import SelfCheck
 from service.http.app import create_app
 from service.http.health import Health
@@ -235,8 +236,15 @@ class Runtime:
             scheduler_names(settings),
             count=self.metrics.bound_uncalled,
         )
+        offers = self._build_offer_watch()
+        register(OfferCollector(offers))
         self._deferred = DeferredThread(
-            (self.metrics.deferred.flush, answered.deferred.flush, self._audit.look)
+            (
+                self.metrics.deferred.flush,
+                answered.deferred.flush,
+                self._audit.look,
+                offers.look,
+            )
         )
         self_check = self._build_self_check(answered, own_pod)
         app = self._build_app(answered, slots["extender"], self_check)
@@ -285,6 +293,17 @@ class Runtime:
             lambda: self.live.verb_options,
             self.metrics,
             self.live.settings.extender,
+        )
+
+    def _build_offer_watch(self) -> OfferWatch:
+        """Return what compares kube-scheduler's file with what nodes offer."""
+        settings = self.live.settings
+        name = settings.extender.scheduler_config_file
+        return OfferWatch(
+            self.cell,
+            settings.scope(),
+            None if name is None else self._folder / name,
+            lambda: self.server.port,
         )
 
     def _build_self_check(

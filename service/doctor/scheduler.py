@@ -158,7 +158,26 @@ def check_scheduler_config(
 
 def _own_extender(facts: Facts, config: SchedulerConfig) -> Extender | None:
     """Return the extender that is us."""
-    return next((item for item in config.extenders if item.port == facts.port), None)
+    return extender_on(config, facts.port)
+
+
+def extender_on(config: SchedulerConfig, port: int) -> Extender | None:
+    """Return the extender that is called on a port, None if there is none."""
+    return next((item for item in config.extenders if item.port == port), None)
+
+
+def lacking_resources(
+    config: SchedulerConfig, port: int, resources: Iterable[str]
+) -> list[str]:
+    """Return those of `resources` whose pods are not sent to a port.
+
+    Without `managedResources`, every pod is sent.
+    """
+    extender = extender_on(config, port)
+    if extender is None:
+        return sorted(resources)
+    managed = {item.name for item in extender.managed_resources}
+    return sorted(name for name in resources if managed and name not in managed)
 
 
 def _check_verbs(extender: Extender, name: str) -> Iterator[Finding]:

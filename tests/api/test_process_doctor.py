@@ -329,6 +329,26 @@ def test_stale_managed_resources(installation: Installation) -> None:
         ]
 
 
+def test_a_node_that_begins_to_offer_a_resource_is_told_by_log_and_metric(
+    installation: Installation,
+) -> None:
+    unsent = f'gpu_extender_unsent_resources{{resource="{MIG}"}}'
+    with installation.start() as service:
+        installation.publish(service)
+        assert service.metric(unsent) == 0
+        installation.api.put(make_node(name="b", gpus=4, resources={MIG: "2"}))
+        wait_until(lambda: service.metric(unsent) == 1, "the metric tells")
+        (line,) = [line for line in warnings_of(service) if "resource" in line]
+
+        tree = make_scheduler_tree([*RESOURCES, MIG], port=service.port)
+        (installation.folder / "scheduler.yaml").write_text(yaml.safe_dump(tree))
+        wait_until(lambda: service.metric(unsent) == 0, "the file is read again")
+
+    assert line["resource"] == MIG
+    assert line["file"].endswith("scheduler.yaml")
+    assert line["event"].startswith("nodes offer a resource that kube-scheduler is not")
+
+
 def test_stale_managed_resources_show_in_what_is_bound(
     installation: Installation,
 ) -> None:
