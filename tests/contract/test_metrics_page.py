@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Final
 
 from cluster.ledger.writer import SnapshotCell
-from service.collectors import CacheCollector, FaceCollector, WatchMetrics
+from scoring.resources import ResourceScope
+from service.collectors import (
+    CacheCollector,
+    FaceCollector,
+    OfferCollector,
+    WatchMetrics,
+)
+from service.doctor.offers import OfferWatch
 from service.metrics import Metrics
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -16,6 +23,8 @@ def test_each_metric_is_on_the_page_with_its_type_and_labels() -> None:
     WatchMetrics(metrics.registry)
     metrics.registry.register(CacheCollector(SnapshotCell(), dict, dict))
     metrics.registry.register(FaceCollector({}, None))
+    offers = OfferWatch(SnapshotCell(), ResourceScope((), ()), None, lambda: 0)
+    metrics.registry.register(OfferCollector(offers))
     rows = {
         name: (
             kind,
@@ -39,5 +48,7 @@ def test_each_metric_is_on_the_page_with_its_type_and_labels() -> None:
         "gpu_extender_requests_in_flight": {"face"},
         "gpu_extender_scheduler_rejections_total": {"reason"},
         "gpu_extender_cache_watch_restarts_total": {"kind", "reason"},
+        "gpu_extender_uncalled_bindings_total": {"resource"},
+        "gpu_extender_unsent_resources": {"resource"},
     }
     assert {name: set(rows[name][1]) for name in labels} == labels
