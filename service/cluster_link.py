@@ -1,5 +1,6 @@
 """`ClusterLink`: the API server of a process, what it watches there and writes."""
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -75,11 +76,12 @@ class ClusterLink:
         if self.waker is not None:
             self.waker.start()
 
-    def stop(self) -> None:
-        """End all threads."""
+    def stop(self, within_seconds: float) -> None:
+        """End all threads; those that have not by then are left behind."""
+        stop_at = time.monotonic() + within_seconds
         if self.waker is not None:
-            self.waker.stop()
-        self._watch.stop()
+            self.waker.stop(within_seconds)
+        self._watch.stop(max(0.0, stop_at - time.monotonic()))
 
     def relist(self, reason: str) -> None:
         """Have all pods listed once more: our counts of them do not add up."""

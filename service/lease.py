@@ -301,13 +301,13 @@ class Elector:
                 break
             self._left.wait(LEAVING_SECONDS)
 
-    def stop(self) -> None:
+    def stop(self, within_seconds: float = STOP_SECONDS) -> None:
         """Stop looking; a call under way is left behind after a while."""
         self._held_until = NEVER
         self._stopped.set()
         self._woken.set()
         if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS)
+            self._thread.join(min(within_seconds, STOP_SECONDS))
 
     # --- how it comes to hold it ---------------------------------------------
 

@@ -58,6 +58,11 @@ class Reloader:
 
     The constructor reads all of them once, and lets their errors pass.
 
+    Parameters
+    ----------
+    asked : threading.Event
+        Set by whoever wants all files read again, changed or not.
+
     Attributes
     ----------
     faults : mapping
@@ -69,6 +74,7 @@ class Reloader:
         watched: Sequence[WatchedFiles],
         interval_seconds: float,
         on_result: ReloadObserver,
+        asked: threading.Event | None = None,
     ) -> None:
         self._watched = tuple(watched)
         self._interval_seconds = interval_seconds
@@ -82,6 +88,7 @@ class Reloader:
             on_result(item.name, is_ok=True)
         self._looked = time.monotonic()
         self._stopped = threading.Event()
+        self._asked = asked or threading.Event()
         self._thread = threading.Thread(target=self._run, name="reload", daemon=True)
 
     def start(self) -> None:
@@ -91,6 +98,7 @@ class Reloader:
     def stop(self) -> None:
         """Stop looking; returns when the thread has ended."""
         self._stopped.set()
+        self._asked.set()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -99,14 +107,17 @@ class Reloader:
         return time.monotonic() - self._looked
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._interval_seconds):
-            self.look()
+        while not self._stopped.is_set():
+            is_asked = self._asked.wait(self._interval_seconds)
+            self._asked.clear()
+            if not self._stopped.is_set():
+                self.look(reads_all=is_asked)
 
-    def look(self) -> None:
-        """Read what has changed since the last look, or is due."""
+    def look(self, *, reads_all: bool = False) -> None:
+        """Read what has changed since the last look, or is due; or all of it."""
         for position, item in enumerate(self._watched):
             now = fingerprint(item.paths)
-            if now != self._seen[position] or item.is_due():
+            if reads_all or now != self._seen[position] or item.is_due():
                 self._seen[position] = now
                 faults = self._read(item)
                 others = {k: v for k, v in self.faults.items() if k != item.name}

@@ -3,6 +3,7 @@
 import gc
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,6 +105,11 @@ def scheduler_names(settings: Settings) -> frozenset[str]:
     return frozenset({DEFAULT_SCHEDULER, ""} if name is None else {name})
 
 
+def _seconds_until(moment: float) -> float:
+    """Return how long it is until a moment of the monotonic clock; 0 if it is past."""
+    return max(0.0, moment - time.monotonic())
+
+
 def _nothing() -> None:
     """Do nothing."""
 
@@ -182,6 +188,8 @@ class Runtime:
         Of the HTTP listener, in place of the configuration's.
     own_pod : OwnPod, optional
         The pod that it runs in; outside of one, nothing is elected.
+    reload_asked : threading.Event, optional
+        Set to have all files read again, changed or not.
     """
 
     def __init__(
@@ -190,6 +198,7 @@ class Runtime:
         settings: Settings,
         port: int | None = None,
         own_pod: OwnPod | None = None,
+        reload_asked: threading.Event | None = None,
     ) -> None:
         settings = settings.with_port(port)
         self._config = config
@@ -249,7 +258,10 @@ class Runtime:
         self_check = self._build_self_check(answered, own_pod)
         app = self._build_app(answered, slots["extender"], self_check)
         self._reloader = Reloader(
-            self._watched_files(), settings.cluster.poll_seconds, self.metrics.reloaded
+            self._watched_files(),
+            settings.cluster.poll_seconds,
+            self.metrics.reloaded,
+            reload_asked,
         )
         self._listeners = Listeners(
             ConcurrencyLimit(app, slots, self.metrics.request_refused),
@@ -455,12 +467,15 @@ class Runtime:
         if self._elector is not None:
             self._elector.leave(interrupted)
         self._listeners.drain(interrupted)
+        # Calls of the API server that have no answer, or wait for a credential plugin,
+        # are left behind: all these threads may end with the process.
+        stop_at = time.monotonic() + self.live.settings.server.stop_seconds
         if self._elector is not None:
-            self._elector.stop()
+            self._elector.stop(_seconds_until(stop_at))
         if self._link is not None:
-            self._link.stop()
+            self._link.stop(_seconds_until(stop_at))
         if self._certificate is not None:
-            self._certificate.stop()
+            self._certificate.stop(_seconds_until(stop_at))
         self._reloader.stop()
         self._writer.stop()
         self._deferred.stop()

@@ -84,8 +84,9 @@ class ApiServer:
     Parameters
     ----------
     configure : callable
-        Reads the configuration. Called again after 401: credentials in files, and those
-        that a plugin makes, may have changed.
+        Reads the configuration. Called again after 401, and where the server's
+        certificate is not trusted: what stands in files, and what a plugin makes, may
+        have changed.
     credentials : str
         Where they come from, for a message.
     connect_timeout_seconds, read_timeout_seconds : float
@@ -176,22 +177,14 @@ class ApiServer:
     ) -> urllib3.BaseHTTPResponse:
         """Return a good answer, its body unread; raise `ApiError` for any other."""
         session = self._session
-        headers = session.headers()
-        if body is not None:
-            headers["Content-Type"] = content_type
-        with _translated():
-            # Retries are the caller's: urllib3's would hide an outage from it, and
-            # sleep through a Retry-After that nobody could interrupt.
-            response = session.pool.request(
-                method,
-                f"{session.host}{target}",
-                body=body,
-                headers=headers,
-                timeout=timeout,
-                preload_content=False,
-                retries=False,
-                redirect=False,
-            )
+        try:
+            response = session.send(method, target, timeout, body, content_type)
+        except ApiError as failure:
+            if not isinstance(failure.__cause__, urllib3.exceptions.SSLError):
+                raise
+            self._renew(session)  # the kubeconfig may have another CA by now
+            session = self._session
+            response = session.send(method, target, timeout, body, content_type)
         if response.status in _GOOD:
             return response
         error = _error_of(response)
@@ -297,6 +290,32 @@ class _Session:
         if token is not None:
             headers["Authorization"] = str(token["value"])
         return headers
+
+    def send(
+        self,
+        method: str,
+        target: str,
+        timeout: Timeout,
+        body: bytes | None,
+        content_type: str,
+    ) -> urllib3.BaseHTTPResponse:
+        """Return an answer, its body unread; raise `ApiError` if there is none."""
+        headers = self.headers()
+        if body is not None:
+            headers["Content-Type"] = content_type
+        with _translated():
+            # Retries are the caller's: urllib3's would hide an outage from it, and
+            # sleep through a Retry-After that nobody could interrupt.
+            return self.pool.request(
+                method,
+                f"{self.host}{target}",
+                body=body,
+                headers=headers,
+                timeout=timeout,
+                preload_content=False,
+                retries=False,
+                redirect=False,
+            )
 
 
 class ApiResponse:

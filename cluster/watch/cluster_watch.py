@@ -1,5 +1,6 @@
 """`ClusterWatch`: the reflectors of all kinds, started, stopped and asked together."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -14,7 +15,7 @@ from cluster.watch.kinds import (
     nodes_kind,
     pods_kind,
 )
-from cluster.watch.reflector import Reflector, WatchObserver
+from cluster.watch.reflector import STOP_SECONDS, Reflector, WatchObserver
 
 # Those without which the cluster is not known.
 REQUIRED_KINDS: Final = (NODES, PODS)
@@ -53,12 +54,13 @@ class ClusterWatch:
         for reflector in self._reflectors.values():
             reflector.start()
 
-    def stop(self) -> None:
-        """End all threads."""
+    def stop(self, within_seconds: float = STOP_SECONDS) -> None:
+        """End all threads; what has no answer by then is left behind."""
+        stop_at = time.monotonic() + min(within_seconds, STOP_SECONDS)
         for reflector in self._reflectors.values():
             reflector.request_stop()
         for reflector in self._reflectors.values():
-            reflector.join()
+            reflector.join(max(0.0, stop_at - time.monotonic()))
 
     def restart_pods(self, reason: str) -> bool:
         """List all pods again, because our counts do not add up.
@@ -66,7 +68,7 @@ class ClusterWatch:
         Returns
         -------
         bool
-            False if nothing is done: a list is under way or half a minute old at most.
+            False if nothing is done; see `Reflector.restart`.
         """
         return self._reflectors[PODS].restart(reason)
 

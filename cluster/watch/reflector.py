@@ -26,6 +26,9 @@ PAUSE_SECONDS: Final = 0.05
 # A list on demand is expensive, and cannot help more often than this.
 RESTART_INTERVAL_SECONDS: Final = 30.0
 
+# Where lists on demand do not help.
+LONGEST_RESTART_INTERVAL_SECONDS: Final = 600.0
+
 # How often to look whether an optional kind has appeared.
 ABSENT_SECONDS: Final = 300.0
 
@@ -53,6 +56,22 @@ _RELIST_REASONS: Final = frozenset({"expired", "error_event", "undecodable"})
 _KEEP_VERSION: Final = frozenset(
     {HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 )
+
+
+def newest(known: str | None, seen: str) -> str:
+    """Return the later of two resource versions; `seen` where they do not compare.
+
+    Notes
+    -----
+    Within one watch the API server may say an older one last, after a bookmark. That
+    versions are decimal numbers that grow is part of the API (KEP 5504).
+
+    >>> newest("10", "9"), newest("9", "10"), newest(None, "9"), newest("10", "x")
+    ('10', '10', '9', 'x')
+    """
+    if known is None or not (known.isdecimal() and seen.isdecimal()):
+        return seen
+    return max(known, seen, key=int)
 
 
 class WatchObserver(Protocol):
@@ -114,6 +133,8 @@ class Reflector:
         self._stream: ApiStream | None = None
         self._restart_reason = ""
         self._listed_at = 0.0
+        self._restarted_at = float("-inf")
+        self._restart_interval = RESTART_INTERVAL_SECONDS
         self._thread = threading.Thread(
             target=self.run, name=f"watch-{kind.name}", daemon=True
         )
@@ -134,9 +155,9 @@ class Reflector:
             if self._stream is not None:
                 self._stream.interrupt()
 
-    def join(self) -> None:
+    def join(self, within_seconds: float = STOP_SECONDS) -> None:
         """Wait for the thread's end; a request without an answer yet is left behind."""
-        self._thread.join(STOP_SECONDS)
+        self._thread.join(within_seconds)
 
     def restart(self, reason: str) -> bool:
         """End the watch and list again, because something does not add up.
@@ -144,12 +165,21 @@ class Reflector:
         Returns
         -------
         bool
-            False if nothing is done: a list is under way or half a minute old at most.
+            False if nothing is done: a list is under way or half a minute old at most,
+            or lists on demand have not helped: each waits twice as long as the last
+            one, up to ten minutes.
         """
         with self._lock:
-            age = self._pace.monotonic() - self._listed_at
-            if self._version is None or age < RESTART_INTERVAL_SECONDS:
+            now = self._pace.monotonic()
+            if now - self._restarted_at > 2 * LONGEST_RESTART_INTERVAL_SECONDS:
+                self._restart_interval = RESTART_INTERVAL_SECONDS
+            age = now - self._listed_at
+            if self._version is None or age < self._restart_interval:
                 return False
+            self._restart_interval = min(
+                2 * self._restart_interval, LONGEST_RESTART_INTERVAL_SECONDS
+            )
+            self._restarted_at = now
             self._restart_reason = reason
             if self._stream is not None:
                 self._stream.interrupt()
@@ -279,7 +309,7 @@ class Reflector:
                 if event.fault:
                     self._note_faults([event.fault])
                 if event.resource_version:
-                    self._version = event.resource_version
+                    self._version = newest(self._version, event.resource_version)
                 is_bookmark = event.type == "BOOKMARK" and event.resource_version
                 has_news |= event.change is not None or bool(is_bookmark)
         finally:

@@ -119,11 +119,11 @@ class Waker:
         """Start the thread."""
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, within_seconds: float = STOP_SECONDS) -> None:
         """End the thread; a patch under way is left behind after a while."""
         self._stopping.set()
         self._roused.set()
-        self._thread.join(STOP_SECONDS)
+        self._thread.join(min(within_seconds, STOP_SECONDS))
 
     def _run(self) -> None:
         """Follow the snapshots while a refused pod waits."""

@@ -85,8 +85,8 @@ class ServedCertificate(Protocol):
         """Start what keeps the pair up to date, beside the files."""
         ...
 
-    def stop(self) -> None:
-        """End it."""
+    def stop(self, within_seconds: float) -> None:
+        """End it; what takes longer is left behind."""
         ...
 
 
@@ -212,7 +212,7 @@ class Certificate:
     def start(self) -> None:
         """Do nothing: somebody looks at the files, see `files`."""
 
-    def stop(self) -> None:
+    def stop(self, within_seconds: float) -> None:
         """Do nothing."""
 
 

@@ -168,11 +168,11 @@ class Rotator:
         """Start checking."""
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, within_seconds: float = STOP_SECONDS) -> None:
         """Stop checking; a call under way is left behind after a while."""
         self._stopped.set()
         if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS)
+            self._thread.join(min(within_seconds, STOP_SECONDS))
 
     def _run(self) -> None:
         self.look()

@@ -353,7 +353,9 @@ def _run_command(options: argparse.Namespace) -> int:
 def serve(config: Path, *, with_examples: bool, port: int | None = None) -> int:
     """Run the service until SIGTERM or SIGINT; a second signal ends the drain.
 
-    A port goes before that of the configuration.
+    SIGHUP has the settings and all other files read again. Before anything is served,
+    a signal ends the process at once, whatever a credential plugin does. A port goes
+    before that of the configuration.
     """
     try:
         settings = read_settings(config)
@@ -361,17 +363,23 @@ def serve(config: Path, *, with_examples: bool, port: int | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_FAULTY_INPUT
     configure_logs(settings.logging.level)
-    stop, hurry = threading.Event(), threading.Event()
+    stop, hurry, reload_asked = (threading.Event() for _ in range(3))
+    runtime: Runtime | None = None
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
+        if runtime is None:
+            raise SystemExit(0)
         if stop.is_set() or number == signal.SIGINT:
             hurry.set()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
+    signal.signal(signal.SIGHUP, lambda _number, _frame: reload_asked.set())
     try:
-        runtime = Runtime(config, settings, port, read_own_pod(os.environ))
+        runtime = Runtime(
+            config, settings, port, read_own_pod(os.environ), reload_asked
+        )
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_FAULTY_INPUT

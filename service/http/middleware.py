@@ -54,6 +54,10 @@ MAX_REVIEW_BYTES: Final = 7 * 2**20
 _OBJECT_PATHS: Final = frozenset({MUTATE_PATH, EXPLAIN_PATH})
 
 
+# Of a caller's `X-Request-Id`, which each log line of the request repeats.
+MAX_REQUEST_ID: Final = 128
+
+
 class RequestMiddleware:
     """Falcon middleware around every request.
 
@@ -88,7 +92,7 @@ class RequestMiddleware:
         limit = self._deadline_seconds.get(req.path)
         if limit is not None:
             req.context.deadline = Deadline(arrived + limit)
-        given = req.env.get("HTTP_X_REQUEST_ID")
+        given = _printable(req.env.get("HTTP_X_REQUEST_ID", ""))
         REQUEST_ID.set(given or f"{self._start}-{next(self._numbers)}")
         if (req.content_length or 0) > MAX_REVIEW_BYTES and req.path in _OBJECT_PATHS:
             raise falcon.HTTPContentTooLarge
@@ -108,6 +112,12 @@ class RequestMiddleware:
         if self._health.is_draining:
             resp.set_header("Connection", "close")
         REQUEST_ID.set("")  # the thread's next lines are not this request's
+
+
+def _printable(request_id: str) -> str:
+    """Return what of a caller's request id fits into a log line."""
+    looked_at = request_id[: 8 * MAX_REQUEST_ID]
+    return "".join(filter(str.isprintable, looked_at))[:MAX_REQUEST_ID]
 
 
 # Beside both faces' own: probes and metrics are answered however busy those are.

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from contextlib import ExitStack
@@ -91,6 +92,44 @@ def test_a_port_of_the_command_line_goes_before_the_configured_one(
 
             assert service.logs("settings changed that need a restart") == []
             assert fitting(service) == ["a"]
+
+
+def test_a_giant_request_id_is_cut(folder: Path) -> None:
+    config = file_config(logging={"level": "debug"})
+    with ServiceProcess(folder, config) as service:
+        service.wait_ready()
+
+        answer = service.request(
+            "POST", FILTER, QUESTION, {"X-Request-Id": "long" * 50_000}
+        )
+
+        assert answer.status == 200
+        wait_until(lambda: bool(service.logs("call answered")), "it is logged")
+        assert service.logs("call answered")[0]["request_id"] == "long" * 32
+
+
+def test_sighup_has_the_settings_read_again(folder: Path) -> None:
+    config = file_config()
+    config["cluster"]["pollSeconds"] = 3600
+    with ServiceProcess(folder, config) as service:
+        service.wait_ready()
+        assert fitting(service) == ["a"]
+        write_dump(folder / "dump.json", make_node(name="b", gpus=4))
+
+        service.send(signal.SIGHUP)
+
+        wait_until(lambda: fitting(service) == ["b"], "the cluster is read again")
+        service.send(signal.SIGHUP)
+        wait_until(
+            lambda: (
+                [line["file"] for line in service.logs("file reloaded")].count(
+                    "cluster"
+                )
+                == 2
+            ),
+            "it is read again, changed or not",
+        )
+        assert service.process.poll() is None
 
 
 def test_make_run_takes_a_port() -> None:

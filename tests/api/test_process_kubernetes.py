@@ -1,6 +1,7 @@
 """The real process over an API server: not synced yet, synced, and without one."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,65 @@ def service(tmp_path: Path, config: dict[str, Any]) -> Iterator[ServiceProcess]:
     """Run the process; it may not be synced yet."""
     with ServiceProcess(tmp_path, config) as running:
         yield running
+
+
+def write_plugin(folder: Path, api: FakeApiServer) -> Path:
+    """Have the kubeconfig ask a plugin that hangs while there is a file `hang`."""
+    plugin = folder / "plugin"
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "one"},
+    }
+    plugin.write_text(
+        f"#!/bin/sh\ntouch {folder}/called\n"
+        f"[ -e {folder}/hang ] && exec sleep 60\necho '{json.dumps(credential)}'\n"
+    )
+    plugin.chmod(0o700)
+    path = api.kubeconfig(folder)
+    tree = yaml.safe_load(path.read_text())
+    tree["users"][0]["user"] = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": str(plugin),
+            "interactiveMode": "Never",
+        }
+    }
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def test_a_plugin_that_hangs_does_not_keep_the_process_from_starting_to_end(
+    api: FakeApiServer, config: dict[str, Any], tmp_path: Path
+) -> None:
+    write_plugin(tmp_path, api)
+    (tmp_path / "hang").touch()
+    service = ServiceProcess(tmp_path, config)
+    service.start()
+    wait_until((tmp_path / "called").exists, "the plugin is called")
+
+    service.send(signal.SIGTERM)
+
+    assert service.wait_stopped() == 0
+    assert "Traceback" not in service.stderr
+
+
+def test_a_plugin_that_hangs_does_not_keep_the_process_from_ending(
+    api: FakeApiServer, config: dict[str, Any], tmp_path: Path
+) -> None:
+    write_plugin(tmp_path, api)
+    config["server"] = {"stopSeconds": 1}
+    with ServiceProcess(tmp_path, config) as service:
+        service.wait_ready()
+        (tmp_path / "called").unlink()
+        (tmp_path / "hang").touch()
+        api.token = "another"  # noqa: S105  of a test: what we have is no longer good
+        api.cut()
+        wait_until((tmp_path / "called").exists, "the plugin is called again")
+
+        service.send(signal.SIGTERM)
+
+        assert service.wait_stopped() == 0
 
 
 def test_until_pods_are_listed_nobody_gets_a_verdict(

@@ -1,9 +1,11 @@
 import logging
+import threading
 from pathlib import Path
 
 import pytest
 
 from service.reload import Reloader, WatchedFiles, fingerprint
+from tests.service_process import wait_until
 
 
 class Contents:
@@ -35,12 +37,13 @@ def contents(tmp_path: Path) -> Contents:
     return Contents(path)
 
 
-def watch(contents: Contents, interval_seconds: float = 3600.0) -> Reloader:
+def watch(contents: Contents, asked: threading.Event | None = None) -> Reloader:
     """Return a reloader that has read the file once."""
     return Reloader(
         [WatchedFiles("things", (contents.path,), contents.load)],
-        interval_seconds,
+        3600.0,
         contents.note,
+        asked,
     )
 
 
@@ -149,6 +152,18 @@ def test_the_age_is_that_of_the_last_look(contents: Contents) -> None:
 
     assert first >= 0
     assert reloader.age_seconds() < 60
+
+
+def test_files_are_read_at_once_when_that_is_asked_for(contents: Contents) -> None:
+    asked = threading.Event()
+    reloader = watch(contents, asked)
+    reloader.start()
+
+    asked.set()  # nothing has changed, and the interval is long
+
+    wait_until(lambda: contents.in_use == ["one", "one"], "it is read again")
+    assert not asked.is_set()
+    reloader.stop()
 
 
 def test_a_reloader_that_was_never_started_stops(contents: Contents) -> None:

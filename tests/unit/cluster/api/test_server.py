@@ -10,6 +10,8 @@ import yaml
 
 from cluster.api.protocol import ApiError
 from cluster.api.server import ApiServer, KubeconfigError, connect
+from tests.certificates import write_pair
+from tests.https_listener import Listener
 
 
 def write_kubeconfig(path: Path, user: Any, server: str = "http://127.0.0.1:1") -> Path:
@@ -250,6 +252,37 @@ def test_an_address_where_nobody_listens_is_unreachable(tmp_path: Path) -> None:
 
     assert caught.value.reason == "unreachable"
     assert caught.value.status == 0
+
+
+def write_trusting(path: Path, authority: Path, server: str) -> Path:
+    """Write a kubeconfig that has the CA in it."""
+    write_kubeconfig(path, {}, server)
+    tree = yaml.safe_load(path.read_text())
+    tree["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(
+        authority.read_bytes()
+    ).decode()
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def test_another_ca_in_the_kubeconfig_is_used_at_once(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    new.mkdir()
+    old_authority, _ = write_pair(old)
+    listener = Listener(new)  # the server has its new certificate already
+    address = f"https://127.0.0.1:{listener.server.port}"
+    try:
+        path = write_trusting(tmp_path / "config", old_authority, address)
+        server = connect(path)
+        with pytest.raises(ApiError, match="certificate verify failed"):
+            server.read("/api")
+
+        write_trusting(path, new / "tls.crt", address)
+
+        assert server.read("/api") == b""
+    finally:
+        listener.stop()
 
 
 def test_a_faulty_authority_is_unreachable(tmp_path: Path) -> None:

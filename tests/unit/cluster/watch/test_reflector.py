@@ -231,6 +231,52 @@ def test_the_first_failure_of_many_is_the_one_that_warns(
     assert messages == ["watch interrupted", "objects listed", "watch resumed"]
 
 
+@pytest.mark.parametrize(
+    ("versions", "last"),
+    [
+        pytest.param(["12", "11"], "12", id="an older one last"),
+        pytest.param(["12", "9"], "12", id="numbers, not texts"),
+        pytest.param(["11", "12"], "12", id="in order"),
+        pytest.param(["9"], "10", id="older than the list"),
+        pytest.param(["12", "12"], "12", id="the same twice"),
+        pytest.param(["12", "x-1"], "x-1", id="no number: as it was said"),
+        pytest.param(["340282366920938463463374607431768211456", "7"],
+                     "340282366920938463463374607431768211456", id="beyond 64 bits"),
+    ],
+)  # fmt: skip
+def test_a_watch_goes_on_from_the_newest_version(
+    versions: list[str], last: str
+) -> None:
+    lines = [make_line("MODIFIED", make_pod(name="a"), version) for version in versions]
+    bench = Bench([make_page(make_pod(name="a"))], [b"".join(lines)], [])
+
+    bench.run()
+
+    assert bench.api.queries[-1]["resourceVersion"] == last
+
+
+def test_lists_on_demand_that_do_not_help_become_rare() -> None:
+    page: list[bytes | ApiError] = [make_page()]
+    bench = Bench(*[page, []] * 12)
+    asked_at: list[float] = []
+
+    def ask_every_ten_seconds() -> None:
+        if len(bench.api.streams) % 2:  # it watches: the counts are still wrong
+            while not bench.reflector.restart("counts"):
+                bench.now += 10.0
+            asked_at.append(bench.now)
+            if len(asked_at) == 10:
+                bench.now += 1200.0  # it helped for a while
+
+    bench.api.on_request = ask_every_ten_seconds
+
+    bench.run()
+
+    pauses = [after - before for before, after in itertools.pairwise(asked_at)]
+    assert asked_at[0] == 30.0
+    assert pauses == [60, 120, 240, 480, 600, 600, 600, 600, 600, 1230, 60]
+
+
 def test_a_restart_before_the_first_list_does_nothing() -> None:
     bench = Bench(UNREACHABLE)
 
