@@ -1,9 +1,12 @@
 """One promise for all replicas: three of them, the Service leads to the elected one."""
 
-from collections.abc import Iterator
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import pytest
 
@@ -16,7 +19,7 @@ from tests.e2e.harness.review_load import ReviewLoad, excess_of
 from tests.e2e.harness.service import Service
 from tests.e2e.harness.slices import count_places, count_takers
 from tests.e2e.harness.storms import BY_NOBODY, LARGE, POOL, WHOLE_GPUS
-from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.waiting import stays_true, wait_for
 
 NAMES: Final = ("a", "b", "c")
 STORMS: Final = 60
@@ -26,7 +29,16 @@ SEEN_SECONDS: Final = 20.0
 # What hangs until the API server gives up takes one each.
 CONNECTIONS: Final = 200
 POOLS: Final = 150
+# By which endpoints follow the pods in a cluster, and more.
+LAG_SECONDS: Final = 0.5
+AWAY_SECONDS: Final = 20.0
+# More than the second that decisions wait after a change.
+SLOW_SECONDS: Final = 2.0
+# Six for which the lease stands, two looks at it, and one until the label; the rest is
+# for a slow machine.
+NEXT_SECONDS: Final = 12.0
 CACHED: Final = "gpu_extender_cache_objects"
+ALONE: Final = "gpu_extender_webhook_decided_alone_total"
 
 
 @pytest.fixture
@@ -44,12 +56,35 @@ def fresh_product(fresh_control_plane: ControlPlane) -> Iterator[Product]:
         yield installed
 
 
+@contextlib.contextmanager
+def three_of(product: Product, **options: Any) -> Iterator[Replicas]:
+    """Start three replicas, one of which is called."""
+    with Replicas(product, **options) as replicas:
+        replicas.start_first(NAMES[0])
+        replicas.start(*NAMES[1:])
+        yield replicas
+
+
 @pytest.fixture
 def replicas(fresh_product: Product) -> Iterator[Replicas]:
-    """Three replicas, one of which is called."""
-    with Replicas(fresh_product) as started:
-        started.start_first(NAMES[0])
-        started.start(*NAMES[1:])
+    """Three replicas behind a front that follows the label at once."""
+    with three_of(fresh_product) as started:
+        yield started
+
+
+@pytest.fixture(params=[0.0, LAG_SECONDS], ids="lag of {} s".format)
+def replicas_behind(
+    fresh_product: Product, request: pytest.FixtureRequest
+) -> Iterator[Replicas]:
+    """Three replicas behind a front that may follow the label late."""
+    with three_of(fresh_product, lag_seconds=request.param) as started:
+        yield started
+
+
+@pytest.fixture
+def separable(fresh_product: Product) -> Iterator[Replicas]:
+    """Three replicas, each with a way of its own to the API server."""
+    with three_of(fresh_product, are_separable=True) as started:
         yield started
 
 
@@ -133,8 +168,9 @@ def load(client: ApiClient, per_second: float) -> ReviewLoad:
 
 @pytest.mark.long
 def test_a_rolling_restart_fails_no_review_and_promises_no_slice_twice(
-    client: ApiClient, replicas: Replicas
+    client: ApiClient, replicas_behind: Replicas
 ) -> None:
+    replicas = replicas_behind
     make_pools(client, replicas, POOLS)
     order: list[str] = []
 
@@ -155,8 +191,102 @@ def test_a_rolling_restart_fails_no_review_and_promises_no_slice_twice(
         f"rolling restart: {len(made)} reviews, {len(failed)} failed, slowest"
         f" {slowest:.2f} s, {sum(excess.values())} pods too many on"
         f" {len({review.pool for review in made})} pools, called one after the other:"
-        f" {[names for _, names in replicas.front.history]}"
+        f" {replicas.front.history}"
     )
     assert failed == []
     assert excess == {}
     check_logs(replicas)
+
+
+# What befalls the replica that is called: its name, what is done to it, and how it is
+# put right after a while, if it is.
+Mishap: TypeAlias = Callable[[Replicas, str], Callable[[], None] | None]
+
+
+def kill(replicas: Replicas, name: str) -> None:
+    """Kill its process; nothing starts it again."""
+    replicas.services[name].process.kill()
+
+
+def freeze(replicas: Replicas, name: str) -> Callable[[], None]:
+    """Let its process stand still."""
+    process = replicas.services[name].process
+    process.freeze()
+    return process.thaw
+
+
+def cut_off(replicas: Replicas, name: str) -> Callable[[], None]:
+    """Reset what it has open to the API server, and refuse what it opens."""
+    way = replicas.ways[name]
+    way.refuse()
+    way.cut()
+    return partial(way.refuse, on=False)
+
+
+def silence(replicas: Replicas, name: str) -> Callable[[], None]:
+    """Let no answer of the API server come through any more."""
+    way = replicas.ways[name]
+    way.hold()
+    return way.release
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("mishap", "answers"),
+    [
+        pytest.param(kill, False, id="killed"),
+        pytest.param(freeze, False, id="frozen"),
+        pytest.param(cut_off, True, id="cut off"),
+        pytest.param(silence, True, id="unanswered"),
+    ],
+)
+def test_another_is_called_after_the_one_before_and_promises_no_slice_twice(
+    client: ApiClient, separable: Replicas, mishap: Mishap, answers: bool
+) -> None:
+    replicas = separable
+    make_pools(client, replicas, POOLS)
+    failing = replicas.active()
+
+    with load(client, 20) as reviews:
+        wait_for(lambda: reviews.count >= 2 * PODS, timeout_seconds=10, what="load")
+        begun = time.monotonic()
+        mend = mishap(replicas, failing)
+        next_one = replicas.wait_active(*set(NAMES) - {failing})
+        taken = time.monotonic()
+        remaining = begun + AWAY_SECONDS - time.monotonic()
+        stays_true(
+            lambda: replicas.front.leads_to == (next_one,),
+            for_seconds=remaining,
+            what="the next one is called",
+        )
+        if mend is not None:
+            mend()
+            after = reviews.count
+            wait_for(
+                lambda: reviews.count >= after + 10 * PODS,
+                timeout_seconds=30,
+                what="more load",
+            )
+        assert replicas.front.leads_to == (next_one,)
+        assert replicas.holder() == next_one
+    made = reviews.reviews()
+
+    failed = [review for review in made if review.error]
+    refused = max((review.sent_seconds - begun for review in failed), default=0.0)
+    slow = [r for r in made if r.answered_seconds - r.sent_seconds > SLOW_SECONDS]
+    troubled = max((r.answered_seconds - begun for r in (*failed, *slow)), default=0.0)
+    excess = excess_of(made, LARGE, slices_of)
+    print(  # noqa: T201 - figures, shown with -rP
+        f"{mishap.__name__}: {len(made)} pods, next one called after"
+        f" {taken - begun:.1f} s, refused or unanswered {len(failed)}, sent within"
+        f" {refused:.1f} s, all answered within {SLOW_SECONDS} s again after"
+        f" {troubled:.1f} s, {sum(excess.values())} pods too many;"
+        f" {Counter(review.error for review in failed)}"
+    )
+    assert [review for review in failed if review.sent_seconds > taken] == []
+    assert refused <= (0 if answers else NEXT_SECONDS)
+    assert excess == {}
+    if answers:  # without the lease, until another was called
+        assert replicas.services[failing].metric(ALONE) > 0
+    for name in replicas.services.keys() - {failing}:
+        assert error_lines(replicas.services[name].process.log_text()) == []

@@ -1,7 +1,7 @@
 """More than one gpu-extender in a cluster."""
 
+import itertools
 import threading
-import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -46,16 +46,25 @@ class LabelFront:
     As with a Service, connections that are open stay where they are, pods that are
     being deleted are reached only where there are no others, and where there is none a
     connection is refused. A thread of its own watches the pods.
+
+    Parameters
+    ----------
+    client : ApiClient
+    lag_seconds : float
+        From a change of the pods to when new connections follow it.
     """
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, *, lag_seconds: float = 0.0) -> None:
         self._client = client
+        self._lag_seconds = lag_seconds
+        self._changes = itertools.count()
+        self._followed = -1
+        self._lock = threading.Lock()
         self._proxy = TcpProxy()
         self._ports: dict[str, int] = {}  # pod name -> port of its webhook
         self._pods: dict[str, JsonObject] = {}
         self.leads_to: tuple[str, ...] = ()
-        # When it began to lead where.
-        self.history: list[tuple[float, tuple[str, ...]]] = []
+        self.history: list[tuple[str, ...]] = []
         self._stream: WatchStream | None = None
         self._thread = threading.Thread(target=self._follow, name="front")
 
@@ -108,10 +117,20 @@ class LabelFront:
         }
         staying = [name for name, is_leaving in labelled.items() if not is_leaving]
         chosen = tuple(sorted(staying or labelled))
-        if chosen != self.leads_to:
+        change = next(self._changes), chosen
+        timer = threading.Timer(self._lag_seconds, self._lead_to, change)
+        timer.daemon = True
+        timer.start()
+
+    def _lead_to(self, number: int, chosen: tuple[str, ...]) -> None:
+        """Follow a change, unless a later one was followed already."""
+        with self._lock:
+            if number < self._followed or chosen == self.leads_to:
+                return
+            self._followed = number
             self._proxy.lead_to(*(self._ports[name] for name in chosen))
             self.leads_to = chosen
-            self.history.append((time.monotonic(), chosen))
+            self.history.append(chosen)
 
 
 class Replicas:
@@ -124,16 +143,24 @@ class Replicas:
     ----------
     are_separable : bool
         Whether each replica reaches the API server through a proxy of its own.
+    lag_seconds : float
+        Of the front.
     """
 
-    def __init__(self, product: Product, *, are_separable: bool = False) -> None:
+    def __init__(
+        self,
+        product: Product,
+        *,
+        are_separable: bool = False,
+        lag_seconds: float = 0.0,
+    ) -> None:
         self._product = product
         self._client = product.client
         self._are_separable = are_separable
         self.services: dict[str, Service] = {}  # those that were started, by pod name
         self.ways: dict[str, TcpProxy] = {}  # pod name -> its way to the API server
         product.plane.kubectl("apply", "-f", str(DEPLOY / "lease.yaml"))
-        self.front = LabelFront(self._client)
+        self.front = LabelFront(self._client, lag_seconds=lag_seconds)
 
     def __enter__(self) -> Self:
         self.front.__enter__()

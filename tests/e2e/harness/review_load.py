@@ -91,6 +91,11 @@ class ReviewLoad:
         self._thread.join()
         self._threads.shutdown()
 
+    @property
+    def count(self) -> int:
+        """How many pods were asked for so far."""
+        return len(self._futures)
+
     def reviews(self) -> Sequence[Review]:
         """Return what became of all, once the block has ended."""
         return [future.result() for future in self._futures]
