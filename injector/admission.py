@@ -96,6 +96,21 @@ class Admission:
 
         `check` is called between two steps, and ends the work by an error.
         """
+        identity, decision = self._decide(review, check)
+        self._tell(review, identity, decision)
+        return _answer(decision)
+
+    def preview(self, review: Review, check: Callable[[], None] = never_late) -> Answer:
+        """Return what `decide` would, for somebody who only wants to know.
+
+        It is neither counted nor logged; `review` is a dry run, so nothing is held.
+        """
+        return _answer(self._decide(review, check)[1])
+
+    def _decide(
+        self, review: Review, check: Callable[[], None]
+    ) -> tuple[PodIdentity, _Decision]:
+        """Return the pod's names, and what is decided about it."""
         reason = skip_reason(review, self._options.skipped_namespaces)
         decoded = decode_pod(review.object) if reason is None else Pod()
         if reason is None and is_static(decoded):
@@ -103,11 +118,8 @@ class Admission:
         identity = identify(review, decoded)
         if reason is None:
             pod = AdmittedPod(draft_of(review.object), identity, decoded)
-            decision = self._mutate(review, pod, check)
-        else:
-            decision = _Decision(Injection(AdmissionOutcome.SKIPPED, reason))
-        self._tell(review, identity, decision)
-        return _answer(decision)
+            return identity, self._mutate(review, pod, check)
+        return identity, _Decision(Injection(AdmissionOutcome.SKIPPED, reason))
 
     def answer_fault(self, review: Review, error: BaseException) -> Answer:
         """Return the answer when deciding about `review` has failed.

@@ -5,7 +5,7 @@ node affinity. Not modelled: spread, pod affinity, volumes, ports, and affinity 
 scheduler profile adds to every pod.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -83,6 +83,72 @@ def first_failure(node: NodeFacts, constraints: Constraints) -> str | None:
     if terms is not None and not _matches_any(terms, node):
         return WRONG_AFFINITY
     return None
+
+
+def failed_checks(
+    facts: Sequence[NodeFacts],
+    constraints: Constraints,
+    check: Callable[[], None] = lambda: None,
+) -> dict[str, BoolArray]:
+    """Return where each check fails, in kube-scheduler's words and order.
+
+    Parameters
+    ----------
+    facts : sequence of NodeFacts, length C
+    check : callable
+        Called now and then, to end the work by an error: affinity may be long.
+
+    Returns
+    -------
+    dict
+        text of the check -> bool array, shape (C,). The first that is True of a node
+        is what `first_failure` returns of it.
+    """
+    count, name = len(facts), constraints.node_name
+    admits_cordoned = tolerates_cordon(constraints.tolerations)
+    cordoned = [node.is_cordoned and not admits_cordoned for node in facts]
+    check()
+    verdicts: dict[tuple[Taint, ...], bool] = {(): True}
+    tainted = [
+        not node.is_ready
+        or not _remembered(verdicts, node.taints, constraints.tolerations)
+        for node in facts
+    ]
+    elsewhere = [node.name != name for node in facts] if name else [False] * count
+    unmatched = np.zeros(count, dtype=np.bool_)
+    for key, value in constraints.node_selector.items():
+        check()
+        unmatched |= [node.labels.get(key) != value for node in facts]
+    if constraints.affinity_terms is not None:
+        unmatched |= _unmatched_by_all(facts, constraints.affinity_terms, check)
+    return {
+        UNSCHEDULABLE: np.array(cordoned, dtype=np.bool_),
+        WRONG_NODE_NAME: np.array(elsewhere, dtype=np.bool_),
+        UNTOLERATED: np.array(tainted, dtype=np.bool_),
+        WRONG_AFFINITY: unmatched,
+    }
+
+
+def _unmatched_by_all(
+    facts: Sequence[NodeFacts],
+    terms: Sequence[SelectorTerm],
+    check: Callable[[], None],
+) -> list[bool]:
+    """Return where no term holds; computed once for nodes that are alike to them."""
+    keys = {item.key for term in terms for item in term.expressions or ()}
+    reads_names = any(term.fields for term in terms)
+    ordered = sorted(keys)
+    # the labels that matter, and the name where it does -> whether no term holds
+    known: dict[tuple[str | None, ...], bool] = {}
+    unmatched = []
+    for node in facts:
+        seen = (*map(node.labels.get, ordered), node.name if reads_names else None)
+        failed = known.get(seen)
+        if failed is None:
+            check()
+            failed = known[seen] = not _matches_any(terms, node)
+        unmatched.append(failed)
+    return unmatched
 
 
 def is_eligible(node: NodeFacts, constraints: Constraints) -> bool:

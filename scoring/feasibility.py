@@ -133,10 +133,31 @@ def judge(
         return Feasibility(
             np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_)
         )
+    is_short = _in_any_row(short_of(candidates, pod_request)) & ~candidates.nominated
+    checks = failed_checks(candidates, pod_request, is_short)
+    if is_enforcing:
+        checks.append((Verdict.INSUFFICIENT, is_short))
+    verdicts = np.zeros(count, dtype=np.int64)
+    for verdict, failed in reversed(checks):  # the first check has the last word
+        verdicts[failed] = int(verdict)
+    return Feasibility(verdicts, is_short & (verdicts == FEASIBLE))
+
+
+def failed_checks(
+    candidates: Candidates, pod_request: PodRequest, is_short: BoolArray
+) -> list[tuple[Verdict, BoolArray]]:
+    """Return where each check fails but that of free amounts, in their order.
+
+    Parameters
+    ----------
+    pod_request : PodRequest
+        Asks something that we manage.
+    is_short : bool array, shape (C,)
+        Where our count of free amounts is too low.
+    """
     needed = _needed(pod_request)
     counted = ~candidates.claimed
     lacking = ~candidates.offered
-    is_short = _in_any_row(short_of(candidates, pod_request)) & ~candidates.nominated
     whole = np.array([[is_whole_gpu(name)] for name, _ in pod_request.request])
     # All GPUs of a kind are unhealthy: capacity is there, allocatable is not.
     is_unhealthy = _in_any_row((candidates.allocatable == 0) & counted)
@@ -166,12 +187,7 @@ def judge(
     may_resolve = is_short | candidates.nominated
     checks.append((Verdict.NOT_ALONE_NOW, not_alone & may_resolve))
     checks.append((Verdict.NOT_ALONE, not_alone))
-    if is_enforcing:
-        checks.append((Verdict.INSUFFICIENT, is_short))
-    verdicts = np.zeros(count, dtype=np.int64)
-    for verdict, failed in reversed(checks):  # the first check has the last word
-        verdicts[failed] = int(verdict)
-    return Feasibility(verdicts, is_short & (verdicts == FEASIBLE))
+    return checks
 
 
 def _gpu_checks(

@@ -48,6 +48,7 @@ from service.lease import (
 from service.metrics import Metrics
 from service.reload import Reloader, WatchedFiles
 from service.settings.settings import Settings, read_settings
+from service.submission import preview_by
 from service.webhook import Webhook
 
 # Sections of the settings that a reload puts to use.
@@ -163,6 +164,7 @@ def build_verb_options(
         ),
         shortlist=scoring.shortlist,
         is_type_order_strict=scoring.type_order == "strict",
+        scheduler_names=scheduler_names(settings),
     )
 
 
@@ -288,6 +290,7 @@ class Runtime:
             deadline_seconds=deadlines,
             is_stuck=lambda: slots.is_stuck(deadlines["extender"]),
             self_check=self_check,
+            admit=preview_by(self._webhook.admission.preview),
         )
 
     def _connect(self) -> NamedApi:

@@ -18,7 +18,13 @@ from injector.resources.inject import Injector
 from injector.rules.conflicts import RuleContext
 from injector.rules.file import load_rules
 from injector.rules.rules import RuleBook, Rules
-from injector.steps import PodStep, SchedulerStep, TolerationStep
+from injector.steps import (
+    AdmissionOutcome,
+    AdmissionReason,
+    PodStep,
+    SchedulerStep,
+    TolerationStep,
+)
 from injector.warnings.capacity import CapacityCheck, LimitCheck
 from injector.warnings.gpu_types import GpuTypeCheck
 from injector.warnings.names import NameCheck
@@ -29,6 +35,18 @@ from scoring.protocols import LimitDefaults
 from scoring.resources import ResourceScope
 from service.settings.settings import Settings
 from service.settings.webhook import FallbackSettings, InjectionSettings
+
+
+class Uncounted:
+    """Observer of reviews that only somebody wants to know the outcome of."""
+
+    def observe_admission(
+        self, _outcome: AdmissionOutcome, _reason: AdmissionReason
+    ) -> None:
+        """Take no notice."""
+
+    def observe_fallback(self, _outcome: str) -> None:
+        """Take no notice."""
 
 
 class Webhook:

@@ -89,6 +89,8 @@ class Container(_Wire, frozen=True):
     name: str = ""
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
+    # Told, and judged by nobody here, like all that is `Any` below.
+    ports: Any = None
 
 
 class LabelRequirement(_Wire, frozen=True):
@@ -128,6 +130,8 @@ class Affinity(_Wire, frozen=True):
     """``spec.affinity``."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: Any = None
+    pod_anti_affinity: Any = None
 
 
 class PodToleration(_Wire, frozen=True):
@@ -151,6 +155,9 @@ class PodSpec(_Wire, frozen=True):
     affinity: Affinity | None = None
     tolerations: tuple[PodToleration, ...] | None = None
     scheduling_gates: tuple[Any, ...] | None = None
+    topology_spread_constraints: Any = None
+    volumes: Any = None
+    resource_claims: Any = None
     # No judgement depends on it, so that nothing is refused for it.
     scheduler_name: Any = ""
 
@@ -296,6 +303,11 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Where kube-scheduler makes room for it; empty once it has a node.
     scheduler_name : str
         Which scheduler is to place it.
+    not_modelled : tuple of str
+        Its wishes that kube-scheduler follows and nobody here; empty once it has a
+        node.
+    annotation_fault : str
+        Why its annotations about GPUs cannot be read; empty if they can.
     """
 
     uid: str
@@ -316,6 +328,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     rule_key: str = ""
     nominated_node: str = ""
     scheduler_name: str = ""
+    not_modelled: tuple[str, ...] = ()
+    annotation_fault: str = ""
 
 
 def parse_time(text: str) -> float:

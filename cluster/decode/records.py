@@ -4,21 +4,23 @@ A fault never hides the rest of an object: what is wrong is left out and named, 
 is right is decoded. The caller decides what a fault means.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.decode.objects import (
     NO_CONSTRAINTS,
+    Affinity,
     Node,
     NodeRecord,
     Pod,
     PodConstraints,
     PodRecord,
+    PodSpec,
     PodStatus,
     parse_time,
 )
@@ -161,6 +163,7 @@ class RecordBuilder:
         kept = self.requirements_reader.read_kept(
             meta.annotations if is_managed else None
         )
+        readable = kept.gpu_requirements.is_readable
         return PodRecord(
             uid=pod.key,
             namespace=intern(meta.namespace),
@@ -189,7 +192,17 @@ class RecordBuilder:
                 if isinstance(spec.scheduler_name, str)
                 else ""
             ),
+            not_modelled=() if spec.node_name else tuple(list_not_modelled(spec)),
+            annotation_fault="" if readable else self._annotation_fault(pod),
         ), faults
+
+    def _annotation_fault(self, pod: Pod) -> str:
+        """Return which annotation about GPUs cannot be read, and why."""
+        try:
+            self.requirements_reader.read(pod.metadata.annotations)
+        except GpuRequirementsError as error:
+            return "; ".join(f"annotation {fault}" for fault in error.faults)
+        return ""
 
     def held_by(self, pod: Pod, faults: list[Fault]) -> tuple[Request, bool]:
         """Return what the pod takes from its node, and whether any of it is managed."""
@@ -234,6 +247,55 @@ def _resized(pod: Pod) -> PodStatus | None:
     if pod.spec.node_name and is_resizing(pod.spec, pod.status):
         return pod.status
     return None
+
+
+def list_not_modelled(spec: PodSpec) -> Iterator[str]:
+    """Yield the wishes of a spec that kube-scheduler follows and we do not model.
+
+    What only weighs with it, and refuses no node, begins with ``preferred``.
+    """
+    if spread := _mappings(spec.topology_spread_constraints):
+        hard = [c for c in spread if c.get("whenUnsatisfiable") != "ScheduleAnyway"]
+        keys = _named(c.get("topologyKey") for c in hard or spread)
+        yield f"{'' if hard else 'preferred '}topology spread{keys}"
+    affinity = spec.affinity or Affinity()
+    terms = [affinity.pod_affinity, affinity.pod_anti_affinity]
+    if kinds := _mappings(terms):
+        is_hard = any(kind.get(_REQUIRED) for kind in kinds)
+        if is_hard or any(kinds):
+            yield f"{'' if is_hard else 'preferred '}pod affinity"
+    claims = [
+        volume.get("persistentVolumeClaim") or volume.get("ephemeral")
+        for volume in _mappings(spec.volumes)
+    ]
+    if any(claims):
+        names = (claim.get("claimName") for claim in _mappings(claims))
+        yield f"volumes{_named(names)}"
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    if any(port.get("hostPort") for c in containers for port in _mappings(c.ports)):
+        yield "host ports"
+    if spec.resource_claims:
+        yield "resource claims"
+
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+# Of names in one text that is kept of a pod.
+_MAX_NAMED: Final = 3
+
+_MAX_NAME: Final = 63
+
+
+def _mappings(items: object) -> list[Mapping[str, Any]]:
+    """Return the objects of a list that nobody has checked."""
+    return [i for i in items if isinstance(i, dict)] if isinstance(items, list) else []
+
+
+def _named(names: Iterable[object]) -> str:
+    """Return some names in brackets; nothing where there are none."""
+    texts = [name[:_MAX_NAME] for name in names if isinstance(name, str) and name]
+    more = ["..."] if len(texts) > _MAX_NAMED else []
+    return f" ({', '.join([*texts[:_MAX_NAMED], *more])})" if texts else ""
 
 
 def constraints_of(pod: Pod) -> PodConstraints:

@@ -104,19 +104,21 @@ class Judged:
     short: BoolArray
 
     @classmethod
-    def of(cls, explanation: Explanation, indexes: IndexArray) -> Self:
+    def of(
+        cls, explanation: Explanation, indexes: IndexArray, *, with_scores: bool = True
+    ) -> Self:
         """Take the candidates at `indexes` of an explanation."""
         verb_call, options = explanation.verb_call, explanation.options
         pod_request, snapshot = verb_call.pod_request, verb_call.snapshot
         candidates = crowded = take_columns(
             snapshot, verb_call.columns[indexes], pod_request, options.label_keys
         )
-        if explanation.assumed:
+        if explanation.assumed and with_scores:
             crowded = with_assumed(
                 candidates, pod_request, snapshot, explanation.assumed
             )
         terms: Mapping[str, Float64Array] = {}
-        if pod_request.request and len(indexes):
+        if pod_request.request and len(indexes) and with_scores:
             terms = options.score_terms(crowded, pod_request)
         short = short_of(candidates, pod_request)
         return cls(snapshot, pod_request, options, candidates, crowded, terms, short)

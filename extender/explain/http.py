@@ -1,6 +1,8 @@
 """``/explain``: the answers about one pod, node by node, with the reasons."""
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import falcon
@@ -8,10 +10,11 @@ import msgspec
 
 from cluster.ledger.writer import SnapshotSource
 from extender.explain.explain import explain
-from extender.explain.page import PageQuery, build_page
-from extender.explain.pod import Subject, find_subject, read_subject
+from extender.explain.page import ExplanationPage, PageQuery, build_page
+from extender.explain.pod import Admit, Subject, find_subject, read_subjects
+from extender.explain.summary import QUOTA
 from extender.tracking.last_answers import LastAnswers
-from extender.verbs.fresh_snapshot import deadline_of
+from extender.verbs.fresh_snapshot import Deadline, deadline_of
 from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import Assumed
 from extender.wire.fields import DECODE_ERRORS, decode_message
@@ -48,16 +51,25 @@ MAX_OFFSET: Final = 1_000_000
 
 POD_PARAMETERS: Final = ("namespace", "pod")
 
-PAGE_PARAMETERS: Final = ("node", "limit", "offset")
+PAGE_PARAMETERS: Final = ("nodes", "node", "limit", "offset")
+
+POST_PARAMETERS: Final = ("asIs",)
+
+# An explanation of a large cluster takes as long as several calls of the verbs.
+MAX_EXPLANATIONS: Final = 2
 
 
 class ExplainResource:
     """``GET /explain?namespace=&pod=``, and ``POST`` with a Pod as body.
 
-    Query parameters of both: ``node`` (this one alone), ``limit``, ``offset``.
+    Query parameters of both, for rows beside the summary: ``nodes=true`` (all),
+    ``node`` (this one alone), ``limit``, ``offset``. ``POST`` takes ``asIs=true``, too:
+    the pod is not taken through the webhook's steps.
 
     Parameters
     ----------
+    admit : callable or None
+        Has a pod reviewed that is yet to be created, holding nothing.
     options : callable
         Returns what the settings say of the verbs at this moment.
     assumed : callable
@@ -67,19 +79,23 @@ class ExplainResource:
         Returns the time since the last contact with the cluster.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last one is named
         self,
         source: SnapshotSource,
         options: Callable[[], VerbOptions],
         answered: LastAnswers,
         assumed: Callable[[Snapshot, str], Assumed],
         age_seconds: Callable[[], float | None],
+        *,
+        admit: Admit | None = None,
     ) -> None:
         self._source = source
         self._options = options
         self._answered = answered
         self._assumed = assumed
         self._age_seconds = age_seconds
+        self._admit = admit
+        self._free = threading.BoundedSemaphore(MAX_EXPLANATIONS)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Explain a pod that the cache knows."""
@@ -98,46 +114,79 @@ class ExplainResource:
                 description=f"no pod {given['namespace']}/{given['pod']} among the"
                 " pending and bound pods that ask for a managed resource"
             )
-        self._answer(req, resp, subject, snapshot, options)
+        self._answer(req, resp, [subject], snapshot, options)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Explain the pod in the body."""
-        refuse_unknown_parameters(req, PAGE_PARAMETERS)
+        refuse_unknown_parameters(req, PAGE_PARAMETERS + POST_PARAMETERS)
+        is_as_is = req.get_param_as_bool("asIs", default=False)
         try:
             tree = msgspec.json.decode(req.bounded_stream.read())
         except DECODE_ERRORS as error:
             raise WireError([Fault("body", decode_message(error))]) from error
         snapshot, options = self._source.current(), self._options()
-        subject = read_subject(tree, options)
-        self._answer(req, resp, subject, snapshot, options)
+        admit = None if is_as_is else self._admit
+        self._answer(req, resp, read_subjects(tree, options, admit), snapshot, options)
 
     def _answer(
         self,
         req: falcon.Request,
         resp: falcon.Response,
-        subject: Subject,
+        subjects: Sequence[Subject],
         snapshot: Snapshot,
         options: VerbOptions,
     ) -> None:
-        """Answer with one page of the explanation."""
-        query = PageQuery(
-            node=req.get_param("node", default=""),
-            offset=req.get_param_as_int(
-                "offset", min_value=0, max_value=MAX_OFFSET, default=0
-            ),
-            limit=req.get_param_as_int(
-                "limit", min_value=1, max_value=MAX_LIMIT, default=DEFAULT_LIMIT
-            ),
-        )
+        """Answer with a page for each pod: an object for one, else a list."""
+        query = _query_of(req)
         if query.node and query.node not in snapshot.nodes.column_of:
             raise unknown_node(query.node)
-        assumed = self._assumed(snapshot, subject.pod_request.uid)
-        deadline = deadline_of(req.context)
-        explanation = explain(subject, snapshot, options, assumed, deadline=deadline)
-        last_answers = self._answered.of(subject.pod_request.uid)
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(
-            build_page(
-                explanation, query, last_answers, self._age_seconds(), deadline=deadline
+        if not self._free.acquire(blocking=False):
+            raise falcon.HTTPServiceUnavailable(
+                description=f"{MAX_EXPLANATIONS} explanations are under way, which is"
+                " as many as are worked on at a time; ask again in a moment"
             )
+        try:
+            pages = [
+                self._page(subject, snapshot, options, query, deadline_of(req.context))
+                for subject in subjects
+            ]
+        finally:
+            self._free.release()
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(pages[0] if len(pages) == 1 else pages)
+
+    def _page(
+        self,
+        subject: Subject,
+        snapshot: Snapshot,
+        options: VerbOptions,
+        query: PageQuery,
+        deadline: Deadline,
+    ) -> ExplanationPage:
+        """Return one pod's page."""
+        uid = subject.pod_request.uid
+        subject = replace(subject, not_modelled=(*subject.not_modelled, QUOTA))
+        explanation = explain(
+            subject, snapshot, options, self._assumed(snapshot, uid), deadline=deadline
         )
+        last_answers = self._answered.of(uid)
+        return build_page(
+            explanation, query, last_answers, self._age_seconds(), deadline=deadline
+        )
+
+
+def _query_of(req: falcon.Request) -> PageQuery:
+    """Return the rows that a request asks for: none, unless it names some."""
+    is_asked = req.get_param_as_bool("nodes", default=False) or any(
+        req.has_param(name) for name in ("node", "limit", "offset")
+    )
+    limit = req.get_param_as_int(
+        "limit", min_value=1, max_value=MAX_LIMIT, default=DEFAULT_LIMIT
+    )
+    return PageQuery(
+        node=req.get_param("node", default=""),
+        offset=req.get_param_as_int(
+            "offset", min_value=0, max_value=MAX_OFFSET, default=0
+        ),
+        limit=limit if is_asked else 0,
+    )

@@ -1,6 +1,6 @@
 """Explanations as rows: one page of nodes, read from arrays, for JSON or a table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -9,6 +9,8 @@ import numpy as np
 
 from extender.explain.details import DETAILS, Judged
 from extender.explain.explain import NOT_SENT, Explanation
+from extender.explain.remedies import Remedy
+from extender.explain.summary import Group, NearMiss, Reason, Summary, summarize
 from extender.tracking.last_answers import LastAnswer
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
 from scoring.eligibility import MIN_FEASIBLE_NODES
@@ -170,7 +172,7 @@ class SchedulerRow(_Row, frozen=True):
         checks = explanation.checks
         if checks is None:
             return cls(passes=True)
-        reason = checks.reasons[index]
+        reason = checks.reason(index)
         return cls(reason is None, reason, checks.detail(index))
 
 
@@ -286,12 +288,90 @@ def _amounts(judged: Judged, row: int) -> dict[str, Amounts]:
     return found
 
 
-class ExplanationPage(_Row, frozen=True):
-    """One page of an explanation: the pod, the answer, and some of the nodes.
+class BestRow(_Row, frozen=True):
+    """A node that is preferred; terms from 0 to 100, the total as it is weighed."""
 
-    `next_offset` is where the next page begins; None on the last one.
+    name: str
+    type: str
+    priority: int
+    total: float | None
+    terms: dict[str, float]
+
+
+class SummaryRow(_Row, frozen=True):
+    """The verdict, the reasons and what would help, as `Summary` has them.
+
+    `change` is what the webhook changed, in one line, and `warnings` what it says to
+    the pod's author.
     """
 
+    fits: bool
+    sentence: str
+    help: str
+    reason_classes: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    groups: tuple[Group, ...]
+    scheduler_message: str
+    scheduler_reasons: Mapping[str, int]
+    nearest: tuple[NearMiss, ...]
+    remedies: tuple[Remedy, ...]
+    best: tuple[BestRow, ...]
+    room: int
+    replicas: int
+    change: str
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, explanation: Explanation, summary: Summary) -> Self:
+        """Read the row from a summary of `explanation`."""
+        subject = explanation.subject
+        admission = subject.admission
+        return cls(
+            fits=summary.fits,
+            sentence=summary.sentence,
+            help=summary.help,
+            reason_classes=tuple(sorted(summary.reason_classes)),
+            reasons=summary.reasons,
+            groups=summary.groups,
+            scheduler_message=summary.scheduler_message,
+            scheduler_reasons=summary.scheduler_reasons,
+            nearest=summary.nearest,
+            remedies=summary.remedies,
+            best=tuple(_best_rows(explanation, summary.best)),
+            room=summary.room,
+            replicas=subject.replicas,
+            change="" if admission is None else admission.change,
+            warnings=() if admission is None else admission.warnings,
+        )
+
+
+def _best_rows(explanation: Explanation, best: IndexArray) -> Iterator[BestRow]:
+    """Yield the rows of the nodes that are preferred."""
+    judged = Judged.of(explanation, best)
+    for row, index in enumerate(best.tolist()):
+        yield BestRow(
+            name=explanation.verb_call.names[index],
+            type=judged.model(row),
+            priority=int(explanation.priorities[index]),
+            total=(
+                None if explanation.totals is None else explanation.totals[index].item()
+            ),
+            terms={
+                name: round(float(values[row]), DECIMALS)
+                for name, values in judged.terms.items()
+            },
+        )
+
+
+class ExplanationPage(_Row, frozen=True):
+    """One page of an explanation: the summary, the answer, and some of the nodes.
+
+    `nodes` has those that were asked for, and `next_offset` is where the next page of
+    them begins; None on the last one. `summary` is None where it was given which nodes
+    kube-scheduler offers.
+    """
+
+    summary: SummaryRow | None
     pod: PodRow
     snapshot: SnapshotRow
     settings: SettingsRow
@@ -322,19 +402,23 @@ class PageQuery:
 
 ALL_NODES: Final = PageQuery()
 
+NO_NODES: Final = PageQuery(limit=0)
+
 
 def build_page(
     explanation: Explanation,
-    query: PageQuery = ALL_NODES,
+    query: PageQuery = NO_NODES,
     last_answers: Mapping[str, LastAnswer] | None = None,
     age_seconds: float | None = None,
     *,
     deadline: Deadline = NO_DEADLINE,
 ) -> ExplanationPage:
-    """Return one page of an explanation.
+    """Return one page of an explanation of all nodes.
 
     Parameters
     ----------
+    query : PageQuery
+        The rows that are wanted: none is built for a summary.
     last_answers : mapping, optional
         What was really sent about the pod, by verb.
     age_seconds : float, optional
@@ -343,15 +427,13 @@ def build_page(
         Checked before each row.
     """
     subject, snapshot = explanation.subject, explanation.verb_call.snapshot
-    chosen = explanation.order()
-    if query.node:
-        names = explanation.verb_call.names
-        chosen = np.array(
-            [index for index in chosen.tolist() if names[index] == query.node],
-            dtype=np.intp,
-        )
+    summary = None
+    if explanation.checks is not None:
+        summary = SummaryRow.of(explanation, summarize(explanation, deadline=deadline))
+    chosen = _chosen(explanation, query)
     end = len(chosen) if query.limit is None else query.offset + query.limit
     return ExplanationPage(
+        summary=summary,
         pod=PodRow.of(explanation),
         snapshot=SnapshotRow(
             snapshot.generation, len(snapshot.nodes.names), age_seconds
@@ -364,6 +446,17 @@ def build_page(
         nodes=_node_rows(explanation, chosen[query.offset : end], deadline),
         next_offset=end if end < len(chosen) else None,
     )
+
+
+def _chosen(explanation: Explanation, query: PageQuery) -> IndexArray:
+    """Return the indexes of all nodes that a query is about, in its order."""
+    if query.limit == 0:
+        return np.zeros(0, dtype=np.intp)
+    if not query.node:
+        return explanation.order()
+    names = explanation.verb_call.names
+    found = [index for index, name in enumerate(names) if name == query.node]
+    return np.array(found, dtype=np.intp)
 
 
 def _notes(explanation: Explanation) -> list[str]:

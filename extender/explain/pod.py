@@ -1,113 +1,87 @@
-"""The pod that is explained: of the cache, or of a manifest."""
+"""The pod that is explained: of the cache, or of a manifest as it would be admitted."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod, PodConstraints, PodRecord
-from cluster.decode.records import constraints_of
+from cluster.decode.records import constraints_of, list_not_modelled
+from extender.explain.templates import PodTemplate, templates_in
 from extender.verbs.lookup import pod_request_of_record, read_pod_request
 from extender.verbs.options import VerbOptions
 from extender.wire.filter import WireError
 from scoring.candidates import PodRequest
 from scoring.faults import Fault
-from scoring.quantity import shorten
+from scoring.quantity import shorten, show_amount
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
-
-# kind -> where its pods' template is
-TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-    "PodTemplate": ("template",),
-    **dict.fromkeys(
-        ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController"),
-        ("spec", "template"),
-    ),
-    "StatefulSet": ("spec", "template"),
-}
-
-
-def pod_in(tree: Any) -> tuple[dict[str, Any], str, str]:
-    """Return the pod in a tree, the path to it, and a note about both."""
-    if not isinstance(tree, dict):
-        raise WireError([Fault("object", f"wanted a Pod, got {shorten(tree)}")])
-    kind = tree.get("kind", "Pod")
-    if kind == "Pod":
-        return tree, "", ""
-    steps = TEMPLATES.get(kind) if isinstance(kind, str) else None
-    if steps is None:
-        wanted = ", ".join(sorted(TEMPLATES))
-        said = f"wanted Pod or one of {wanted}, got {shorten(kind)}"
-        raise WireError([Fault("kind", said)])
-    found: Any = tree
-    for index, step in enumerate(steps, 1):
-        found = found.get(step)
-        if not isinstance(found, dict):
-            path = ".".join(steps[:index])
-            raise WireError([Fault(path, f"wanted an object, got {shorten(found)}")])
-    # Pods of a template are named by their controller.
-    owner = tree.get("metadata")
-    inherited = {
-        key: owner[key]
-        for key in ("name", "namespace")
-        if isinstance(owner, dict) and key in owner
-    }
-    meta = found.get("metadata")
-    if meta is None or isinstance(meta, dict):
-        found = {**found, "metadata": {**inherited, **(meta or {})}}
-    name = shorten(inherited.get("name", ""))
-    return (
-        found,
-        ".".join(steps) + ".",
-        f"The pod is the template of the {kind} {name}.",
-    )
-
-
-def list_not_modelled(spec: Any) -> Iterator[str]:
-    """Yield the wishes of a spec that kube-scheduler follows and we do not model."""
-    if not isinstance(spec, dict):
-        return
-    if spec.get("topologySpreadConstraints"):
-        yield "topology spread"
-    affinity = spec.get("affinity")
-    if isinstance(affinity, dict) and (
-        affinity.get("podAffinity") or affinity.get("podAntiAffinity")
-    ):
-        yield "pod affinity"
-    volumes = spec.get("volumes")
-    if any(
-        isinstance(volume, dict)
-        and (volume.get("persistentVolumeClaim") or volume.get("ephemeral"))
-        for volume in (volumes if isinstance(volumes, list) else [])
-    ):
-        yield "volumes"
-    if any(map(_has_host_port, _containers(spec))):
-        yield "host ports"
-    if spec.get("resourceClaims"):
-        yield "resource claims"
-
-
-def _containers(spec: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the containers of a spec, whatever they are."""
-    for key in ("containers", "initContainers"):
-        found = spec.get(key)
-        yield from found if isinstance(found, list) else []
-
-
-def _has_host_port(container: Any) -> bool:
-    """Whether a container asks for a port of its node."""
-    ports = container.get("ports") if isinstance(container, dict) else None
-    return isinstance(ports, list) and any(
-        isinstance(port, dict) and port.get("hostPort") for port in ports
-    )
-
 
 Origin: TypeAlias = Literal["manifest", "pending", "bound"]
 
 # A table has a row for each, and a pod has room for tens of thousands of them.
 MAX_RESOURCES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps a pod from every node, whatever those are like.
+
+    Attributes
+    ----------
+    reason_class : str
+        A constant text, as those of nodes.
+    text : str
+        In one clause, to begin a sentence with.
+    remedy : str
+        What to do; empty where the text says it.
+    """
+
+    reason_class: str
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What the webhook would make of a pod.
+
+    Attributes
+    ----------
+    pod : dict
+        As the API server would store it.
+    warnings : tuple of str
+        For its author.
+    refusal : str
+        Why it is refused; empty for a pod that is admitted.
+    """
+
+    pod: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+# Has a template reviewed, holding nothing; raises `WireError` with its faults.
+Admit: TypeAlias = Callable[[PodTemplate], Review]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What the webhook changed, as far as kube-scheduler sees it.
+
+    Attributes
+    ----------
+    change : str
+        In one line; empty for nothing.
+    injected : tuple of (str, int)
+        Amounts that come from it, in base units.
+    """
+
+    change: str
+    injected: Request = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +104,14 @@ class Subject:
         Its wishes that kube-scheduler follows and this explanation leaves out.
     notes : tuple of str
         For the reader, on how the pod was read.
+    obstacles : tuple of Obstacle
+        What keeps it from every node.
+    replicas : int
+        How many such pods its object asks for.
+    is_created : bool
+        Whether the API server has it already: it was admitted then.
+    admission : Admission or None
+        None for a pod that was not reviewed.
     """
 
     namespace: str
@@ -141,6 +123,11 @@ class Subject:
     constraints: PodConstraints
     not_modelled: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    scheduler_name: str = ""
+    replicas: int = 1
+    is_created: bool = False
+    admission: Admission | None = None
 
 
 def find_subject(
@@ -179,28 +166,48 @@ def _subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
         pod_request=pod_request_of_record(record, options),
         request=record.request,
         constraints=record.constraints,
-        notes=(*notes, *_notes_on(record)),
+        not_modelled=record.not_modelled,
+        notes=tuple(notes),
+        obstacles=tuple(_obstacles(record, options)),
+        scheduler_name=record.scheduler_name,
+        is_created=True,
     )
 
 
-_UNREADABLE: Final = (
-    "An annotation by which the pod says what cards it wants cannot be read: calls"
-    " about it are answered 400 with the annotation and its value, in our log and in"
-    " the answer to POST /explain. What is shown here is not what is answered."
-)
+GATED: Final = "schedulingGates"
 
-_GATED: Final = (
-    "The pod has scheduling gates: kube-scheduler does not look at it before they are"
-    " gone."
-)
+UNREADABLE: Final = "annotation"
+
+OTHER_SCHEDULER: Final = "otherScheduler"
+
+REFUSED: Final = "refused"
 
 
-def _notes_on(record: PodRecord) -> Iterator[str]:
-    """Yield notes that do not depend on where the pod comes from."""
+def _obstacles(record: PodRecord, options: VerbOptions) -> Iterator[Obstacle]:
+    """Yield what keeps a pod from every node, wherever the pod comes from."""
+    if record.annotation_fault and record.is_managed:
+        yield Obstacle(
+            UNREADABLE,
+            f"The pod will not be scheduled: {record.annotation_fault}",
+            "mend the annotation, and create the pod again",
+        )
     if record.is_gated:
-        yield _GATED
-    if not record.gpu_requirements.is_readable:
-        yield _UNREADABLE
+        yield Obstacle(
+            GATED,
+            "Scheduling gates hold the pod: kube-scheduler does not look at it before"
+            " they are gone",
+            "have whoever set spec.schedulingGates take them away",
+        )
+    names = options.scheduler_names
+    if names and record.is_managed and record.scheduler_name not in names:
+        ours = " or ".join(sorted(filter(None, names)))
+        yield Obstacle(
+            OTHER_SCHEDULER,
+            f"The pod waits for another scheduler, {shorten(record.scheduler_name)}:"
+            f" {ours}, which asks gpu-extender, leaves it alone",
+            f"set spec.schedulerName to {ours}, or see why"
+            f" {shorten(record.scheduler_name)} does not place it",
+        )
 
 
 def _excess(request: Request) -> Iterator[Fault]:
@@ -210,40 +217,86 @@ def _excess(request: Request) -> Iterator[Fault]:
         yield Fault("spec.containers", said)
 
 
-def read_subject(tree: Any, options: VerbOptions) -> Subject:
-    """Return the pod of a manifest.
+def read_subjects(
+    tree: Any, options: VerbOptions, admit: Admit | None = None
+) -> list[Subject]:
+    """Return the pods of a manifest.
 
     Parameters
     ----------
     tree : Any
-        A Pod, or an object with a template for pods, as a decoder leaves it; it is
-        pruned in place. A name and a UID are not needed.
+        A Pod, or an object with templates for pods, as a decoder leaves it. A name and
+        a UID are not needed.
+    admit : callable, optional
+        Has a pod reviewed that is yet to be created.
 
     Raises
     ------
     WireError
         With every fault and its path.
     """
-    pod_tree, prefix, note = pod_in(tree)
-    not_modelled = tuple(list_not_modelled(pod_tree.get("spec")))
-    pod, faults = convert_with_faults(pod_tree, Pod)
+    return [read_template(template, options, admit) for template in templates_in(tree)]
+
+
+def read_subject(tree: Any, options: VerbOptions) -> Subject:
+    """Return the first pod of a manifest, as `read_subjects` does."""
+    return read_template(templates_in(tree)[0], options)
+
+
+def read_template(
+    template: PodTemplate, options: VerbOptions, admit: Admit | None = None
+) -> Subject:
+    """Return the pod of a template, as it would be admitted; raise `WireError`."""
+    # Reading prunes a tree of what is faulty.
+    written = template.tree if admit is None else deepcopy(template.tree)
+    pod, record, pod_request = _read_pod(written, template.path, options)
+    subject = _subject_of_pod(pod, record, pod_request, template, options)
+    if admit is None or subject.is_created:
+        return subject
+    review = admit(template)
+    if review.refusal:
+        refused = Obstacle(REFUSED, f"The webhook refuses the pod: {review.refusal}")
+        admission = Admission("", (), review.warnings)
+        return replace(
+            subject, obstacles=(refused, *subject.obstacles), admission=admission
+        )
+    admitted = _subject_of_pod(
+        *_read_pod(review.pod, template.path, options), template, options
+    )
+    changes = ", ".join(_changes(subject, admitted))
+    change = f"The webhook changes it: {changes}" if changes else ""
+    injected = tuple(_injected(subject, admitted, options))
+    return replace(
+        admitted,
+        name=subject.name,
+        namespace=subject.namespace,
+        admission=Admission(change, injected, review.warnings),
+    )
+
+
+def _read_pod(
+    tree: dict[str, Any], prefix: str, options: VerbOptions
+) -> tuple[Pod, PodRecord, PodRequest]:
+    """Return a pod in all forms that are read of it; `tree` is pruned in place."""
+    pod, faults = convert_with_faults(tree, Pod)
     if pod is not None and not pod.spec.containers and not faults:
         faults.append(Fault("spec.containers", "wanted containers, got none"))
     if pod is None:
         raise _at(prefix, faults)
     record, found = options.builder.pod_record(pod)
     found += _excess(record.request)
+    if faults or found:
+        raise _at(prefix, faults + found)
+    if record.annotation_fault:  # judged as one of the cache, of which no more is kept
+        return pod, record, pod_request_of_record(record, options)
     try:
-        pod_request = read_pod_request(pod, options)
+        return pod, record, read_pod_request(pod, options)
     except WireError as error:
-        found += [
+        found = [
             Fault(fault.path.removeprefix("Pod."), fault.message)
             for fault in error.faults
         ]
-        raise _at(prefix, faults + found) from error
-    if faults or found:
-        raise _at(prefix, faults + found)
-    return _subject_of_pod(pod, record, pod_request, not_modelled, note)
+        raise _at(prefix, found) from error
 
 
 def _at(prefix: str, faults: Iterable[Fault]) -> WireError:
@@ -256,10 +309,10 @@ def _subject_of_pod(
     pod: Pod,
     record: PodRecord,
     pod_request: PodRequest,
-    not_modelled: tuple[str, ...],
-    note: str,
+    template: PodTemplate,
+    options: VerbOptions,
 ) -> Subject:
-    notes = [note] if note else []
+    notes = [template.note] if template.note else []
     if pod.spec.node_name:
         notes.append(
             f"The pod has a node already, {pod.spec.node_name}; it is explained as if"
@@ -275,8 +328,12 @@ def _subject_of_pod(
         # `kubectl get pod -o yaml` prints the node of a bound pod, which would then
         # be the only one that it may go to.
         constraints=_without_node(constraints_of(pod)),
-        not_modelled=not_modelled,
-        notes=(*notes, *_notes_on(record)),
+        not_modelled=tuple(list_not_modelled(pod.spec)),
+        notes=tuple(notes),
+        obstacles=tuple(_obstacles(record, options)),
+        scheduler_name=record.scheduler_name,
+        replicas=template.replicas,
+        is_created=bool(pod.metadata.uid or pod.metadata.creation_timestamp),
     )
 
 
@@ -286,3 +343,31 @@ def _without_node(constraints: PodConstraints) -> PodConstraints:
         affinity_terms=constraints.affinity_terms,
         tolerations=constraints.tolerations,
     )
+
+
+def _changes(written: Subject, admitted: Subject) -> Iterator[str]:
+    """Yield what kube-scheduler sees otherwise than it was written."""
+    before, after = dict(written.request), dict(admitted.request)
+    for name in sorted({**before, **after}):
+        old, new = before.get(name, 0), after.get(name, 0)
+        if old != new:
+            was = f" instead of {show_amount(name, old)}" if old else ""
+            yield f"{show_amount(name, new)} {name}{was}" if new else f"no {name}"
+    if written.constraints.affinity_terms != admitted.constraints.affinity_terms:
+        yield "node affinity for its GPUs"
+    if written.constraints.node_selector != admitted.constraints.node_selector:
+        yield "another node selector"
+    if written.constraints.tolerations != admitted.constraints.tolerations:
+        yield "tolerations"
+    if written.scheduler_name != admitted.scheduler_name:
+        yield f"schedulerName {admitted.scheduler_name}"
+
+
+def _injected(
+    written: Subject, admitted: Subject, options: VerbOptions
+) -> Iterator[tuple[str, int]]:
+    """Yield the amounts beside GPUs that the webhook chose."""
+    before = dict(written.request)
+    for name, amount in admitted.request:
+        if before.get(name) != amount and not options.builder.is_managed(name):
+            yield name, amount

@@ -13,14 +13,14 @@ from scoring.eligibility import (
     UNTOLERATED,
     WRONG_AFFINITY,
     WRONG_NODE_NAME,
-    first_failure,
+    failed_checks,
     tolerates_all,
 )
 from scoring.feasibility import short_of
 from scoring.protocols import Constraints, NodeFacts
 from scoring.quantity import show_free
 from scoring.resources import PODS, Request
-from scoring.snapshot import BoolArray, IndexArray, Snapshot
+from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot
 
 # kube-scheduler's words: pkg/scheduler/framework/plugins/noderesources/fit.go of
 # Kubernetes 1.37, which looks at the number of pods first.
@@ -38,16 +38,20 @@ class SchedulerChecks:
 
     Attributes
     ----------
-    reasons : tuple of (str or None), length C
-        In its words; None for a node that passes.
+    failed : mapping
+        its words -> bool array, shape (C,), True where that check fails; the checks
+        before those of amounts, in its order
+    short : bool array, shape (Q, C)
+        True where a resource of `pod_request` is short.
     candidates : Candidates
         Their tables have a row for each resource of `pod_request`.
     pod_request : PodRequest
         With every resource that kube-scheduler counts.
     """
 
-    reasons: tuple[str | None, ...]
-    facts: tuple[NodeFacts, ...]
+    failed: Mapping[str, BoolArray]
+    short: BoolArray
+    facts: Sequence[NodeFacts]
     constraints: Constraints
     candidates: Candidates
     pod_request: PodRequest
@@ -55,25 +59,66 @@ class SchedulerChecks:
     @property
     def passed(self) -> BoolArray:
         """True for the nodes that pass, bool array of shape (C,)."""
-        return np.array([reason is None for reason in self.reasons], dtype=np.bool_)
+        passed: BoolArray = ~np.logical_or.reduce(
+            [*self.failed.values(), *self.short], axis=0
+        )
+        return passed
+
+    def reasons(self, index: int) -> tuple[str, ...]:
+        """Return the reasons of the node at `index` in its words; empty if it passes.
+
+        It looks at amounts last, and then names every resource that is short.
+        """
+        for reason, failed in self.failed.items():
+            if failed[index]:
+                return (reason,)
+        return _shortages(self.pod_request.request, self.short[:, index].tolist())
+
+    def reason(self, index: int) -> str | None:
+        """Return the reasons of the node at `index` as one text, None if it passes."""
+        return ", ".join(self.reasons(index)) or None
+
+    def codes(self) -> tuple[Int64Array, list[tuple[str, ...]]]:
+        """Return reasons as numbers, int64 of shape (C,), and the reasons of each.
+
+        Number 0 is that of nodes which pass.
+        """
+        codes = np.zeros(len(self.facts), dtype=np.int64)
+        reasons: list[tuple[str, ...]] = [()]
+        undecided = np.ones(len(self.facts), dtype=np.bool_)
+        for reason, failed in self.failed.items():
+            codes[failed & undecided] = len(reasons)
+            reasons.append((reason,))
+            undecided &= ~failed
+        left = np.flatnonzero(undecided & np.logical_or.reduce(self.short, axis=0))
+        if not len(left):
+            return codes, reasons
+        patterns, numbers = np.unique(self.short[:, left], axis=1, return_inverse=True)
+        codes[left] = len(reasons) + numbers.reshape(-1)
+        reasons += [
+            _shortages(self.pod_request.request, pattern.tolist())
+            for pattern in patterns.T
+        ]
+        return codes, reasons
 
     def detail(self, index: int) -> str:
         """Return what is behind the reason of the node at `index`; empty for none."""
-        reason = self.reasons[index]
-        if reason is None:
-            return ""
+        reasons = self.reasons(index)
+        return self.detail_of(reasons[0], index) if reasons else ""
+
+    def detail_of(self, reason: str, index: int) -> str:
+        """Return what is behind one reason; for amounts, behind all of them."""
         explain = DETAILS.get(reason)
         if explain is not None:
             return explain(self.facts[index], self.constraints)
         candidates = self.candidates
-        rows = np.flatnonzero(short_of(candidates, self.pod_request)[:, index]).tolist()
         return "; ".join(
             show_free(
                 *self.pod_request.request[row],
                 int(candidates.allocatable[row, index]),
                 int(candidates.requested[row, index]),
             )
-            for row in rows
+            for row in np.flatnonzero(self.short[:, index]).tolist()
         )
 
 
@@ -97,31 +142,25 @@ def check_nodes(  # noqa: PLR0913 - the last one is named
     pod_request : PodRequest
         With every resource that kube-scheduler counts, ``pods`` among them.
     deadline : Deadline
-        Checked before each node: a pod's affinity may be long.
-
-    Notes
-    -----
-    kube-scheduler looks at amounts last, and then names every resource that is short.
+        Checked now and then: a pod's affinity may be long.
     """
     candidates = take_columns(snapshot, columns, pod_request, keys)
-    is_short = short_of(candidates, pod_request)
-    facts = tuple(snapshot.facts[column] for column in columns.tolist())
-    reasons = []
-    for index, fact in enumerate(facts):
-        deadline.check()
-        reasons.append(
-            first_failure(fact, constraints)
-            or _shortage(pod_request.request, is_short[:, index].tolist())
-        )
-    return SchedulerChecks(tuple(reasons), facts, constraints, candidates, pod_request)
+    facts = [snapshot.facts[column] for column in columns.tolist()]
+    return SchedulerChecks(
+        failed_checks(facts, constraints, deadline.check),
+        short_of(candidates, pod_request),
+        facts,
+        constraints,
+        candidates,
+        pod_request,
+    )
 
 
-def _shortage(request: Request, is_short: list[bool]) -> str | None:
+def _shortages(request: Request, is_short: list[bool]) -> tuple[str, ...]:
     """Return kube-scheduler's words for what there is too little of."""
     names = [name for (name, _), short in zip(request, is_short, strict=True) if short]
     words = [TOO_MANY_PODS] if PODS in names else []
-    words += [INSUFFICIENT + name for name in names if name != PODS]
-    return ", ".join(words) or None
+    return *words, *(INSUFFICIENT + name for name in names if name != PODS)
 
 
 def _about_cordon(_node: NodeFacts, _constraints: Constraints) -> str:
@@ -134,26 +173,38 @@ def _about_name(_node: NodeFacts, constraints: Constraints) -> str:
 
 def _about_taints(node: NodeFacts, constraints: Constraints) -> str:
     """Return the taints that are not tolerated, and whether the node is ready."""
+    untolerated = show_taints(node, constraints)
+    said = [] if node.is_ready else ["the node is not ready"]
+    if untolerated:
+        said.append(f"not tolerated: {untolerated}")
+    return "; ".join(said)
+
+
+def show_taints(node: NodeFacts, constraints: Constraints) -> str:
+    """Return the taints of a node that a pod does not tolerate."""
     untolerated = [
         f"{taint.key}={taint.value or ''}:{taint.effect}"
         for taint in node.taints
         if not tolerates_all(constraints.tolerations, (taint,))
     ]
-    said = [] if node.is_ready else ["the node is not ready"]
-    if untolerated:
-        said.append("not tolerated: " + _listed(untolerated, ", "))
-    return "; ".join(said)
+    return _listed(untolerated, ", ")
 
 
 def _about_affinity(node: NodeFacts, constraints: Constraints) -> str:
     """Return the entries of the selector that do not match, else the terms."""
+    missed = show_misses(node, constraints)
+    return missed or "no term of the required node affinity holds"
+
+
+def show_misses(node: NodeFacts, constraints: Constraints) -> str:
+    """Return the entries of the selector that do not match; empty for none."""
     missed = [
         f"{key}={value} wanted, "
         + (f"has {node.labels[key]}" if key in node.labels else "has no such label")
         for key, value in constraints.node_selector.items()
         if node.labels.get(key) != value
     ]
-    return _listed(missed, "; ") or "no term of the required node affinity holds"
+    return _listed(missed, "; ")
 
 
 def _listed(items: Sequence[str], joint: str) -> str:

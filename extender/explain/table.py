@@ -1,21 +1,75 @@
-"""An explanation as text: the request, a table of the nodes, the outcome."""
+"""The nodes of an explanation as text: a table, or one node in full."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 from extender.explain.page import ExplanationPage, NodeRow
 from scoring.quantity import show_amount
-from scoring.resources import PODS
 
-GAP = "  "
+GAP: Final = "  "
+
+WIDTH: Final = 100
 
 
 def render(page: ExplanationPage) -> str:
-    """Return an explanation as lines of text."""
-    lines = [*_heading(page), "", *_table(page), "", *_outcome(page), ""]
-    return "\n".join(map(_printable, lines))
+    """Return the settings and a table of the nodes, as wide as it has to be."""
+    lines = [_settings(page), *_table(page), *_more(page), ""]
+    return "\n".join(map(printable, lines))
 
 
-def _printable(line: str) -> str:
+def render_narrow(page: ExplanationPage) -> str:
+    """Return a table of the nodes with one reason each, cut to `WIDTH` columns."""
+    rows = [("NODE", "TYPE", "SCORE", "REASON")]
+    for node in page.nodes:
+        reason = node.scheduler.reason or node.verdict.reason or "fits"
+        detail = _detail(node)
+        told = f"{reason}: {detail}" if detail else reason
+        rows.append((node.name, node.type or "-", _number(node.priority), told))
+    widths = [max(len(row[index]) for row in rows) for index in range(3)]
+    widths = [min(width, most) for width, most in zip(widths, (40, 24, 7), strict=True)]
+    lines = [
+        _line(
+            [*(c[:w] for c, w in zip(row, widths, strict=False)), row[3]], [*widths, 0]
+        )
+        for row in rows
+    ]
+    cut = [line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..." for line in lines]
+    return "\n".join(map(printable, [*cut, *_more(page), ""]))
+
+
+def render_node(page: ExplanationPage) -> str:
+    """Return the one node of a page in full, a line for each fact."""
+    lines = []
+    for node in page.nodes:
+        lines += [f"{node.name}: {node.type or 'no GPU model known'}"]
+        scheduler = node.scheduler.reason or "passes"
+        ours = node.verdict.reason or "passes"
+        for who, reason, detail in (
+            ("kube-scheduler", scheduler, node.scheduler.detail),
+            ("gpu-extender", ours, node.verdict.detail),
+        ):
+            lines.append(f"  {who}: {reason}{f': {detail}' if detail else ''}")
+        for name, amounts in node.amounts.items():
+            free, total = (
+                show_amount(name, n) for n in (amounts.free, amounts.allocatable)
+            )
+            lines.append(f"  {name}: {free} free of {total}")
+        if node.verdict.feasible and node.terms:
+            terms = [f"{name} {_number(value)}" for name, value in node.terms.items()]
+            lines.append(f"  terms: {', '.join(terms)}; total {_number(node.total)}")
+        lines.append(f"  score sent: {_number(node.priority)}")
+        if node.failing:
+            lines.append("  pods failed here lately: takes no part in scores")
+    return "\n".join(map(printable, [*lines, ""]))
+
+
+def _more(page: ExplanationPage) -> list[str]:
+    """Return a line that tells of further nodes, if there are any."""
+    more = page.snapshot.node_count - len(page.nodes)
+    return [f"... and {more} more nodes"] if page.next_offset is not None else []
+
+
+def printable(line: str) -> str:
     """Return a line without what a terminal would obey, which any file may contain."""
     if line.isprintable():
         return line
@@ -25,15 +79,10 @@ def _printable(line: str) -> str:
     )
 
 
-def _heading(page: ExplanationPage) -> Iterator[str]:
-    pod, settings = page.pod, page.settings
-    asked = ", ".join(
-        f"{show_amount(name, amount)} {name}"
-        for name, amount in pod.request.items()
-        if name != PODS
-    )
-    yield f"{pod.namespace}/{pod.name or '(no name)'} asks {asked or 'nothing'}"
-    yield (
+def _settings(page: ExplanationPage) -> str:
+    """Return what scores and counts go by."""
+    settings = page.settings
+    return (
         f"{page.snapshot.node_count} nodes, counts: {settings.counts}, profile"
         f" {settings.profile}, {settings.normalize}, scores up to {settings.max_score}"
     )
@@ -103,21 +152,3 @@ def _detail(node: NodeRow) -> str:
         if amounts.assumed
     ]
     return "; ".join(dict.fromkeys(filter(None, details)))
-
-
-def _outcome(page: ExplanationPage) -> Iterator[str]:
-    """Yield what would be sent, and notes."""
-    wire = page.wire
-    if wire.asked:
-        yield (
-            f"kube-scheduler would offer {wire.offered} of"
-            f" {page.snapshot.node_count} nodes; {wire.passed} pass."
-        )
-    if wire.shown:
-        yield f"Every node would carry one reason: {wire.shown}"
-    elif wire.reasons:
-        told = sorted(wire.reasons.items(), key=lambda item: (-item[1], item[0]))
-        yield "Refused: " + ", ".join(f"{text} ({count})" for text, count in told)
-    yield from page.notes
-    if page.not_modelled:
-        yield "Not modelled, and asked by this pod: " + ", ".join(page.not_modelled)

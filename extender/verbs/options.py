@@ -33,6 +33,8 @@ class VerbOptions:
         How many feasible nodes a filter call answers at most; 0 for all.
     is_type_order_strict : bool
         Whether a node of an earlier type in the pod's list precedes all of later ones.
+    scheduler_names : frozenset of str
+        The schedulers that ask us; empty stands for the default one, as a member.
     shared_results : SharedResults
         Of all nodes, computed with these options.
     """
@@ -46,6 +48,7 @@ class VerbOptions:
     scale: Scale
     shortlist: int = 0
     is_type_order_strict: bool = True
+    scheduler_names: frozenset[str] = frozenset()
     shared_results: SharedResults = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -87,6 +87,13 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _count(text: str) -> int:
+    """Return a number of rows of the command line."""
+    if not (text.isascii() and text.isdigit()) or not int(text):
+        raise argparse.ArgumentTypeError(f"wanted a number from 1, got {text!r}")
+    return int(text)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the command line."""
     parser = argparse.ArgumentParser(
@@ -207,8 +214,10 @@ def _add_explain(
     explain = commands.add_parser(
         "explain",
         help="print why a pod would go where, or nowhere",
-        description="Verdict and score of each node for the pods of a manifest. Ends"
-        " with 0 if every pod fits a node, 1 if one does not, 2 for faulty input.",
+        description="Says whether the pods of a manifest would find a node, as the"
+        " webhook of the configuration would admit them, why not, and what would help."
+        " Ends with 0 if every pod fits a node, 1 if one does not, 2 for faulty input,"
+        " 3 if the cluster is not reached.",
     )
     explain.add_argument(
         "-f",
@@ -235,7 +244,22 @@ def _add_explain(
         help="configuration file (default: all settings at their defaults)",
     )
     explain.add_argument(
-        "-o", "--output", choices=["table", "json"], default="table", help="form"
+        "--as-is",
+        action="store_true",
+        help="judge the pods as they are written, without the webhook's changes",
+    )
+    rows = explain.add_mutually_exclusive_group()
+    rows.add_argument("--nodes", action="store_true", help="a row for each node, too")
+    rows.add_argument("--node", metavar="NAME", default="", help="one node in full")
+    explain.add_argument(
+        "--limit", type=_count, metavar="N", help="rows at most, the best nodes first"
+    )
+    explain.add_argument(
+        "-o",
+        "--output",
+        choices=["text", "wide", "json", "yaml"],
+        default="text",
+        help="form; wide has all columns of all nodes",
     )
 
 
@@ -334,6 +358,11 @@ def _run_command(options: argparse.Namespace) -> int:
                 options.kubeconfig,
                 options.config,
                 options.output,
+                is_as_is=options.as_is,
+                has_nodes=options.nodes,
+                node=options.node,
+                limit=options.limit,
+                is_without_colours=bool(os.environ.get("NO_COLOR")),
             )
         )
     if options.command == "inject":

@@ -2,31 +2,53 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import yaml
 
-from extender.explain.explain import Explanation, explain
-from extender.explain.page import build_page
-from extender.explain.pod import read_subject
-from extender.explain.table import render
+from cluster.api.protocol import ApiError
+from cluster.ledger.writer import SnapshotCell
+from extender.explain.explain import explain
+from extender.explain.page import ExplanationPage, PageQuery, build_page
+from extender.explain.pod import Admit, Subject, read_template
+from extender.explain.summary_text import render_summary
+from extender.explain.table import render, render_narrow, render_node
+from extender.explain.templates import PodTemplate, templates_in
+from extender.verbs.options import VerbOptions
+from scoring.snapshot import Snapshot
+from service.cluster_link import connect_to
 from service.commands.inputs import (
     EXIT_FAULTY_INPUT,
     attempt,
+    folder_of,
     read_cluster,
     read_manifests,
     read_or_default,
     with_dumps,
     write_quietly,
 )
+from service.commands.quota import (
+    ResourceQuota,
+    find_quota_obstacles,
+    quotas_of_dumps,
+    quotas_of_server,
+)
 from service.runtime import build_verb_options
 from service.settings.process import ClusterSettings
 from service.settings.settings import Settings
+from service.submission import preview_by
+from service.webhook import Uncounted, Webhook
 
 EXIT_NO_NODE: Final = 1
+
+TEXT: Final = "text"
+
+WIDE: Final = "wide"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +65,37 @@ class ExplainOptions:
     config : Path or None
         Without it, all settings have their defaults.
     output : str
-        ``table`` or ``json``.
+        ``text``, ``wide``, ``json`` or ``yaml``.
+    is_as_is : bool
+        Whether the pods are not taken through the webhook's steps.
+    has_nodes : bool
+        Whether a row is shown for each node.
+    node : str
+        Shows this node in full; empty for none.
+    limit : int or None
+        Of rows; None for all.
+    is_without_colours : bool
+        Whether a terminal gets none either.
     """
 
     pods: Sequence[Path]
     dumps: Sequence[Path]
     kubeconfig: Path | None
     config: Path | None
-    output: str
+    output: str = TEXT
+    is_as_is: bool = False
+    has_nodes: bool = False
+    node: str = ""
+    limit: int | None = None
+    is_without_colours: bool = False
+
+    @property
+    def query(self) -> PageQuery:
+        """The rows that are asked for."""
+        has_rows = self.has_nodes or self.output == WIDE or self.limit is not None
+        if self.node:
+            return PageQuery(node=self.node)
+        return PageQuery(limit=self.limit if has_rows else 0)
 
 
 def explain_pods(options: ExplainOptions) -> int:
@@ -60,19 +105,97 @@ def explain_pods(options: ExplainOptions) -> int:
     # Other faults shall be told, too: a dump on the command line is read all the same.
     has_cluster = settings is not None or bool(options.dumps)
     settings = _with_cluster(settings or Settings(), options)
-    verb_options = build_verb_options(settings)
-    read = partial(read_subject, options=verb_options)
-    subjects = attempt(partial(read_manifests, options.pods, read), messages)
+    verb_options, cell = build_verb_options(settings), SnapshotCell()
+    webhook = Webhook(cell, settings, Uncounted(), folder_of(options.config))
+    if not options.is_as_is:
+        attempt(webhook.load_rules, messages)
+    read = partial(_read_templates, options=verb_options)
+    templates = attempt(partial(read_manifests, options.pods, read), messages)
     snapshot = None
     is_in_vain = bool(messages) and settings.cluster.source == "kubernetes"
     if has_cluster and not is_in_vain:
         snapshot = attempt(partial(read_cluster, settings, options.config), messages)
-    if subjects is None or snapshot is None or messages:
-        sys.stderr.write("\n".join(messages) + "\n")
-        return EXIT_FAULTY_INPUT
-    explanations = [explain(subject, snapshot, verb_options) for subject in subjects]
-    write_quietly(_rendered(explanations, options.output))
-    fits = all(explanation.answered.any() for explanation in explanations)
+    if snapshot is not None:
+        messages += _faults_of(snapshot, settings, options)
+    if templates is not None and snapshot is not None and not messages:
+        cell.publish(snapshot)
+        admit = None if options.is_as_is else preview_by(webhook.admission.preview)
+        read_all = partial(_read_subjects, templates, verb_options, admit)
+        subjects = attempt(read_all, messages)
+        if subjects is not None:
+            subjects = _with_quotas(subjects, settings, options)
+            return _print(subjects, snapshot, verb_options, options)
+    sys.stderr.write("\n".join(messages) + "\n")
+    return EXIT_FAULTY_INPUT
+
+
+def _read_templates(tree: Any, options: VerbOptions) -> list[PodTemplate]:
+    """Return the pods of one object, each readable; raise `WireError` if one is not."""
+    templates = templates_in(tree)
+    for template in templates:
+        # Whoever reads a tree prunes it.
+        read_template(replace(template, tree=deepcopy(template.tree)), options)
+    return templates
+
+
+def _read_subjects(
+    templates: Sequence[PodTemplate], options: VerbOptions, admit: Admit | None
+) -> list[Subject]:
+    return [read_template(template, options, admit) for template in templates]
+
+
+def _faults_of(
+    snapshot: Snapshot, settings: Settings, options: ExplainOptions
+) -> list[str]:
+    """Return why a cluster that was read is of no use."""
+    if settings.cluster.source == "file" and not snapshot.nodes.names:
+        return ["cluster: the dump has no nodes"]
+    if options.node and options.node not in snapshot.nodes.column_of:
+        return [f"--node: the cluster has no node {options.node!r}"]
+    return []
+
+
+def _with_quotas(
+    subjects: Sequence[Subject], settings: Settings, options: ExplainOptions
+) -> list[Subject]:
+    """Return the pods with the quotas that would refuse them, as far as we may look."""
+    folder = folder_of(options.config)
+    if settings.cluster.source == "file":
+        quotas = quotas_of_dumps([folder / name for name in settings.cluster.files])
+        return [_with_quota(subject, quotas) for subject in subjects]
+    api, found = connect_to(settings.cluster, folder), []
+    for subject in subjects:
+        try:
+            quotas = quotas_of_server(api, subject.namespace)
+            found.append(_with_quota(subject, quotas))
+        except ApiError as error:
+            note = (
+                f"Quotas of namespace {subject.namespace} were not looked at: {error}"
+            )
+            found.append(replace(subject, notes=(*subject.notes, note)))
+    return found
+
+
+def _with_quota(subject: Subject, quotas: Sequence[ResourceQuota]) -> Subject:
+    if subject.is_created:  # it is counted in them
+        return subject
+    obstacles = (*subject.obstacles, *find_quota_obstacles(subject, quotas))
+    return replace(subject, obstacles=obstacles)
+
+
+def _print(
+    subjects: Sequence[Subject],
+    snapshot: Snapshot,
+    verb_options: VerbOptions,
+    options: ExplainOptions,
+) -> int:
+    """Print the explanations; return the exit status."""
+    pages = [
+        build_page(explain(subject, snapshot, verb_options), options.query)
+        for subject in subjects
+    ]
+    write_quietly(_rendered(pages, options))
+    fits = all(page.summary is not None and page.summary.fits for page in pages)
     return 0 if fits else EXIT_NO_NODE
 
 
@@ -86,10 +209,25 @@ def _with_cluster(settings: Settings, options: ExplainOptions) -> Settings:
     return settings.model_copy(update={"cluster": cluster})
 
 
-def _rendered(explanations: Sequence[Explanation], output: str) -> str:
-    """Return the explanations as text, one after the other, or as JSON."""
-    pages = [build_page(explanation) for explanation in explanations]
-    if output == "table":
-        return "\n".join(map(render, pages))
+def _rendered(pages: Sequence[ExplanationPage], options: ExplainOptions) -> str:
+    """Return the explanations as text, one after the other, or as JSON or YAML."""
+    if options.output in {TEXT, WIDE}:
+        has_colours = sys.stdout.isatty() and not options.is_without_colours
+        texts = [_text(page, options, has_colours=has_colours) for page in pages]
+        return "\n".join(texts)
     shown: Any = pages[0] if len(pages) == 1 else pages
+    if options.output == "yaml":
+        tree = msgspec.json.decode(msgspec.json.encode(shown))
+        return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
     return msgspec.json.format(msgspec.json.encode(shown)).decode() + "\n"
+
+
+def _text(page: ExplanationPage, options: ExplainOptions, *, has_colours: bool) -> str:
+    """Return the summary, and the rows that are asked for."""
+    summary = render_summary(page, has_colours=has_colours)
+    if not page.nodes:
+        return summary
+    if options.node:
+        return f"{summary}\n{render_node(page)}"
+    table = render(page) if options.output == WIDE else render_narrow(page)
+    return f"{summary}\n{table}"

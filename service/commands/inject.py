@@ -4,7 +4,7 @@ import base64
 import json
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,16 +15,10 @@ import msgspec
 import yaml
 
 from cluster.ledger.writer import SnapshotCell
-from extender.explain.pod import pod_in
-from extender.wire.filter import WireError
 from injector.admission import Admission
 from injector.fallback.choice import FallbackOutcome
-from injector.resources.containers import LIMITS, REQUESTS, read_containers
-from injector.resources.pod_level import default_pod_level
-from injector.review import ReviewError, decode_pod, decode_review, encode_answer
+from injector.review import decode_review, encode_answer
 from injector.steps import AdmissionOutcome, AdmissionReason
-from scoring.faults import Fault
-from scoring.names import is_namespace
 from service.commands.inputs import (
     EXIT_FAULTY_INPUT,
     attempt,
@@ -36,73 +30,10 @@ from service.commands.inputs import (
     write_quietly,
 )
 from service.settings.settings import Settings
+from service.submission import Submission, build_review, read_submissions
 from service.webhook import Webhook
 
-CREATE: Final = "CREATE"
-
-_CONTAINERS: Final = ("containers", "initContainers")
-
-
-def as_json(tree: Any) -> Any:
-    """Return a tree as it is after a passage through JSON.
-
-    What YAML shares by an anchor is a value of its own in each place then, and keys are
-    text. Raises `ValueError` or `RecursionError` if JSON cannot say it.
-    """
-    return json.loads(json.dumps(tree, allow_nan=False))
-
-
-def fill_requests(pod: dict[str, Any]) -> None:
-    """Set in place what the API server derives: requests, and the pod level.
-
-    Admission comes after defaulting, ``SetDefaults_Pod`` in
-    ``pkg/apis/core/v1/defaults.go``: with ``existing: keep``, a request that equals a
-    limit is one that was set. `pod` must be one that `decode_pod` takes.
-    """
-    for container in _containers(pod):
-        resources: dict[str, Any] = container.get("resources") or {}
-        limits = resources.get(LIMITS)
-        if limits:
-            requests = resources.get(REQUESTS) or {}
-            resources[REQUESTS] = {
-                **requests,
-                **{name: limits[name] for name in limits if name not in requests},
-            }
-    spec = pod.get("spec") or {}
-    if spec.get("resources"):
-        default_pod_level(spec["resources"], read_containers(decode_pod(pod)))
-
-
-def build_review(pod: Mapping[str, Any], namespace: str, uid: str) -> bytes:
-    """Return the AdmissionReview of a pod that is about to be created."""
-    metadata = pod.get("metadata") or {}
-    request = {
-        "uid": uid,
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "name": metadata.get("name") or "",
-        "namespace": namespace,
-        "operation": CREATE,
-        "dryRun": False,
-        "object": pod,
-    }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-    return json.dumps({**review, "request": request}).encode()
-
-
-def _containers(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield regular and init containers."""
-    spec = pod.get("spec") or {}
-    for key in _CONTAINERS:
-        yield from spec.get(key) or ()
-
-
 EXIT_REFUSED: Final = 1
-
-
-DEFAULT_NAMESPACE: Final = "default"
-
-_OBJECT: Final = "request.object"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +63,6 @@ class InjectOptions:
     config: Path | None
     namespace: str
     output: str
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A pod as the API server would send it for review."""
-
-    pod: dict[str, Any]
-    namespace: str
-
-    @property
-    def label(self) -> str:
-        """Namespace and name, or what the name will begin with."""
-        metadata = self.pod.get("metadata") or {}
-        name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
-        return f"{self.namespace}/{name}"
 
 
 @dataclass(slots=True)
@@ -190,7 +106,7 @@ def inject_pods(options: InjectOptions) -> int:
         wanted = "--rules, injection.rulesFile or fallback.chains"
         messages.append(f"rules: wanted {wanted}, got none")
     attempt(webhook.load_rules, messages)
-    read = partial(read_submission, namespace=options.namespace)
+    read = partial(read_submissions, namespace=options.namespace)
     pods = attempt(partial(read_manifests, options.pods, read), messages)
     if messages or pods is None:
         sys.stderr.write("\n".join(messages) + "\n")
@@ -209,52 +125,6 @@ def _with_files(settings: Settings, options: InjectOptions) -> Settings:
     rules = {"rules_file": str(options.rules.resolve())}
     injection = settings.injection.model_copy(update=rules)
     return settings.model_copy(update={"injection": injection})
-
-
-def read_submission(tree: Any, namespace: str) -> Submission:
-    """Return the pod of one object of a manifest; raise `WireError`.
-
-    A pod from a template is named as its controller would begin to name it.
-    """
-    found, prefix, _ = pod_in(tree)
-    try:
-        pod: dict[str, Any] = as_json(found)
-        if prefix:
-            pod = _as_controller(pod)
-        view = decode_pod(pod)
-    except ReviewError as error:
-        raise WireError(
-            [
-                Fault(_path_in_manifest(fault.path, prefix), fault.message)
-                for fault in error.faults
-            ]
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise WireError([Fault(prefix.rstrip(".") or "object", str(error))]) from error
-    own = view.metadata.namespace
-    if namespace and own and own != namespace:
-        message = f"wanted {namespace!r}, as the command line has it, got {own!r}"
-        raise WireError([Fault("metadata.namespace", message)])
-    chosen = own or namespace or DEFAULT_NAMESPACE
-    if not is_namespace(chosen):
-        message = f"wanted the name of a namespace, got {chosen!r}"
-        raise WireError([Fault("metadata.namespace", message)])
-    fill_requests(pod)
-    return Submission(pod, chosen)
-
-
-def _path_in_manifest(path: str, prefix: str) -> str:
-    """Return the path of a fault of a review as the author of a manifest knows it."""
-    return prefix + path.removeprefix(_OBJECT).removeprefix(".") or "object"
-
-
-def _as_controller(template: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod that a controller makes of its template."""
-    metadata = template.get("metadata")
-    if isinstance(metadata, dict):
-        name = metadata.pop("name", "")
-        metadata = {"generateName": f"{name}-", **metadata}
-    return {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from cluster.ledger.ledger import Ledger
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
 from cluster.watch.cluster_watch import REQUIRED_KINDS, ClusterWatch
 from cluster.yaml_text import UNREADABLE, one_line
-from extender.explain.pod import TEMPLATES
+from extender.explain.templates import POD_KINDS
 from extender.wire.filter import WireError
 from scoring.faults import Fault, FaultsError
 from scoring.snapshot import Snapshot
@@ -30,8 +30,6 @@ STDIN: Final = Path("/dev/stdin")
 EXIT_FAULTY_INPUT: Final = 2
 
 EXIT_NOT_REACHED: Final = 3
-
-POD_KINDS: Final = frozenset({"Pod", *TEMPLATES})
 
 _Value = TypeVar("_Value")
 
@@ -236,9 +234,9 @@ def read_cluster(settings: Settings, config: Path | None) -> Snapshot:
 
 
 def read_manifests(
-    paths: Sequence[Path], read: Callable[[Any], _Value]
+    paths: Sequence[Path], read: Callable[[Any], list[_Value]]
 ) -> list[_Value]:
-    """Return what `read` makes of each object with pods in all manifests.
+    """Return what `read` makes of all objects with pods in all manifests.
 
     Objects that have no pods, such as a Service beside a Deployment, are passed over
     where a file has any that do.
@@ -269,7 +267,7 @@ def read_manifests(
             faults.append(Fault(str(path), "wanted a Pod, got no object"))
         for where, tree, _ in with_pods:
             try:
-                found.append(read(tree))
+                found += read(tree)
             except WireError as error:
                 prefix = "" if where == "object" else f"{where}: "
                 faults += [

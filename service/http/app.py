@@ -8,6 +8,7 @@ import falcon
 
 from cluster.ledger.writer import NotSyncedError, SnapshotCell
 from extender.explain.http import ExplainResource
+from extender.explain.pod import Admit
 from extender.http import (
     FilterListener,
     FilterResource,
@@ -92,6 +93,7 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     deadline_seconds: Mapping[str, float] = MappingProxyType({}),
     is_stuck: Callable[[], bool] = lambda: False,
     self_check: SelfCheck | None = None,
+    admit: Admit | None = None,
 ) -> falcon.App[falcon.Request, falcon.Response]:
     """Return the WSGI application.
 
@@ -107,6 +109,8 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
         Whether every call that the extender may work on has passed its deadline.
     self_check
         None for an application that is not examined.
+    admit
+        Has a pod reviewed for an explanation.
     """
     app = falcon.App()
     app.add_middleware(RequestMiddleware(metrics, health, deadline_seconds))
@@ -120,7 +124,9 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     app.add_route(MUTATE_PATH, webhook)
     app.add_route(
         EXPLAIN_PATH,
-        ExplainResource(cell, options, answered, assumed.by_node, health.age_seconds),
+        ExplainResource(
+            cell, options, answered, assumed.by_node, health.age_seconds, admit=admit
+        ),
     )
     app.add_route("/cluster", ClusterResource(cell))
     if self_check is not None:

@@ -15,7 +15,7 @@ from cluster.dump import load_dump
 from cluster.ledger.ledger import Ledger
 from extender.explain.explain import explain
 from extender.explain.http import ExplainResource
-from extender.explain.page import build_page
+from extender.explain.page import ALL_NODES, build_page
 from extender.explain.pod import read_subject
 from extender.tracking.assumed_pods import AssumedPods
 from extender.tracking.last_answers import LastAnswers
@@ -26,6 +26,7 @@ from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp, make_settings
 
 CAPTURES: Final = Path(__file__).parent / "captures"
 CONFIGS: Final = Path(__file__).parents[2] / "configs"
+ROWS: Final = "nodes=true&limit=1000&asIs=true"
 TABLE: Final = Path(__file__).parent / "explain_train.table.txt"
 CALLS: Final = [
     path
@@ -133,7 +134,8 @@ def test_an_explanation_of_offered_nodes_is_what_the_verbs_answer(
             captured.cell.current(),
             options,
             names=names,
-        )
+        ),
+        ALL_NODES,
     )
 
     explained = json.loads(msgspec.json.encode(page))
@@ -146,7 +148,7 @@ def test_the_route_explains_what_the_verbs_answer_about_all_offered_nodes(
 ) -> None:
     pod = json.loads(path.read_bytes())["Pod"]
 
-    explained = post(captured, pod).json
+    explained = post(captured, pod, ROWS).json
 
     names = [node["name"] for node in explained["nodes"] if node["offered"]]
     assert names
@@ -160,7 +162,7 @@ def test_every_captured_offer_passes_the_modelled_checks(captured: ExtenderApp) 
             continue
         call = json.loads(path.read_bytes())
 
-        explained = nodes_of(post(captured, call["Pod"]).json)
+        explained = nodes_of(post(captured, call["Pod"], ROWS).json)
 
         assert all(explained[name]["offered"] for name in offered_in(call)), path.name
 
@@ -222,7 +224,7 @@ def test_a_pod_on_its_way_to_a_node_is_shown_there(small: ExtenderApp) -> None:
     app.add_route("/explain", resource)
 
     answer = falcon.testing.TestClient(app).simulate_get(
-        "/explain", query_string="namespace=ml&pod=waiting"
+        "/explain", query_string="namespace=ml&pod=waiting&nodes=true"
     )
 
     node = nodes_of(answer.json)["a"]
@@ -234,7 +236,8 @@ def test_a_pod_on_its_way_to_a_node_is_shown_there(small: ExtenderApp) -> None:
 @pytest.mark.parametrize(
     ("query", "names", "next_offset"),
     [
-        pytest.param("", ["a", "b"], None, id="all"),
+        pytest.param("", [], None, id="none unless they are asked for"),
+        pytest.param("&nodes=true", ["a", "b"], None, id="all"),
         pytest.param("&limit=1", ["a"], 1, id="the first"),
         pytest.param("&limit=1&offset=1", ["b"], None, id="the next"),
         pytest.param("&node=b", ["b"], None, id="one node"),
@@ -372,7 +375,13 @@ def test_a_template_is_explained_under_the_name_of_its_owner(
 
 
 VOLUMES = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-PORTS = [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 1}]}]
+PORTS = [
+    {
+        "name": "c",
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+        "ports": [{"containerPort": 1, "hostPort": 1}],
+    }
+]
 
 
 @pytest.mark.parametrize(
@@ -383,10 +392,12 @@ PORTS = [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 1}]}]
             {"topologySpreadConstraints": [{}]}, ["topology spread"], id="spread"
         ),
         pytest.param(
-            {"affinity": {"podAntiAffinity": {"x": 1}}}, ["pod affinity"], id="affinity"
+            {"affinity": {"podAntiAffinity": {"x": 1}}},
+            ["preferred pod affinity"],
+            id="affinity",
         ),
         pytest.param({"affinity": {"nodeAffinity": {}}}, [], id="node affinity"),
-        pytest.param({"volumes": VOLUMES}, ["volumes"], id="volumes"),
+        pytest.param({"volumes": VOLUMES}, ["volumes (c)"], id="volumes"),
         pytest.param({"volumes": [{"name": "v", "emptyDir": {}}]}, [], id="scratch"),
         pytest.param({"containers": PORTS}, ["host ports"], id="ports"),
         pytest.param({"resourceClaims": [{}]}, ["resource claims"], id="claims"),
@@ -396,11 +407,15 @@ PORTS = [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 1}]}]
     ],
 )
 def test_what_is_not_modelled_is_said_of_pods_that_use_it(
-    small: ExtenderApp, spec: dict[str, Any], named: list[str]
+    spec: dict[str, Any], named: list[str]
 ) -> None:
-    answer = post(small, make_pod(gpus=1, spec=spec))
+    pod = make_pod(name="p", gpus=1, spec=spec)
+    app = ExtenderApp(nodes=[make_node(name="a", gpus=8)], pods=[pod])
 
-    assert answer.json["notModelled"] == named
+    written, seen = post(app, pod), get(app, "namespace=default&pod=p")
+
+    assert written.json["notModelled"] == [*named, "quota"]
+    assert seen.json["notModelled"] == written.json["notModelled"]
 
 
 def test_before_the_first_list_it_answers_503() -> None:
@@ -422,17 +437,21 @@ def test_the_demo_cluster_is_explained_as_ever(
     """
     manifest, demo = CONFIGS / "examples" / "train.yaml", CONFIGS / "demo-cluster.yaml"
 
-    status = main(["explain", "-f", str(manifest), "--cluster", str(demo)])
+    status = main(
+        ["explain", "-f", str(manifest), "--cluster", str(demo), "-o", "wide"]
+    )
 
     assert status == 0
     assert capsys.readouterr().out == TABLE.read_text()
 
 
-def test_the_readme_shows_lines_of_that_table() -> None:
+@pytest.mark.usefixtures("root_logger_as_it_was")
+def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     readme = (CONFIGS.parent / "README.md").read_text()
-    (shown,) = re.findall(r"gpu-extender explain -f .*\n\n```\n([^`]*)```", readme)
-    parts = shown.split("...\n")
+    ((command, shown),) = re.findall(
+        r"gpu-extender explain (-f .*)\n\n```\n([^`]*)```", readme
+    )
 
-    assert len(parts) > 1
-    # Lines that follow each other here do so in the table: `...` marks each gap.
-    assert all(part in TABLE.read_text() for part in parts)
+    main(["explain", *command.replace("configs/", f"{CONFIGS}/").split()])
+
+    assert capsys.readouterr().out == shown

@@ -13,7 +13,7 @@ TYPE: Final = "gpu-extender.io/gpu-type"
 
 def explained(app: ExtenderApp) -> Any:
     """Return the explanation of the pod of the cluster."""
-    query = "namespace=default&pod=pod-1"
+    query = "namespace=default&pod=pod-1&nodes=true"
     return app.client.simulate_get("/explain", query_string=query).json
 
 

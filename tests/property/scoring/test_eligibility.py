@@ -1,5 +1,7 @@
 """Node eligibility on columns against one node at a time, and against the rules."""
 
+from typing import Any
+
 import msgspec
 import numpy as np
 from hypothesis import given
@@ -13,7 +15,12 @@ from cluster.decode.objects import (
     PodConstraints,
     PodToleration,
 )
-from scoring.eligibility import eligible_columns, is_eligible
+from scoring.eligibility import (
+    eligible_columns,
+    failed_checks,
+    first_failure,
+    is_eligible,
+)
 from tests.builders import make_node, make_node_record, make_snapshot
 
 KEYS = st.sampled_from(["zone", "gpus", "rack"])
@@ -115,21 +122,24 @@ def requirement_holds(item: LabelRequirement, value: str | None) -> bool:
     }[item.operator]()
 
 
-@given(st.lists(nodes, min_size=1, max_size=5), pods, st.data())
-def test_columns_agree_with_the_rules(
-    drawn: list[dict[str, object]], pod: PodConstraints, data: st.DataObject
-) -> None:
+def trees_of(drawn: list[dict[str, object]]) -> list[dict[str, Any]]:
+    """Return nodes as the API server sends them: without a value that is none."""
     trees = [
-        make_node(
-            name=f"n{index}",
-            **msgspec.to_builtins(node),
-        )
+        make_node(name=f"n{index}", **msgspec.to_builtins(node))
         for index, node in enumerate(drawn)
     ]
     for tree in trees:
         for taint in tree["spec"].get("taints", ()):
             if taint["value"] is None:
                 del taint["value"]
+    return trees
+
+
+@given(st.lists(nodes, min_size=1, max_size=5), pods, st.data())
+def test_columns_agree_with_the_rules(
+    drawn: list[dict[str, object]], pod: PodConstraints, data: st.DataObject
+) -> None:
+    trees = trees_of(drawn)
     snapshot = make_snapshot(nodes=trees)
     among = data.draw(st.lists(st.booleans(), min_size=len(trees), max_size=len(trees)))
 
@@ -143,3 +153,16 @@ def test_columns_agree_with_the_rules(
     assert [is_eligible(record, pod) for record in records] == [
         reference(record, pod) for record in records
     ]
+
+
+@given(st.lists(nodes, max_size=6), pods)
+def test_of_all_checks_that_fail_the_first_is_the_failure_of_each_node(
+    drawn: list[dict[str, object]], pod: PodConstraints
+) -> None:
+    records = [make_node_record(tree) for tree in trees_of(drawn)]
+
+    found = failed_checks(records, pod)
+
+    for index, record in enumerate(records):
+        fails = [reason for reason, failed in found.items() if failed[index]]
+        assert next(iter(fails), None) == first_failure(record, pod)

