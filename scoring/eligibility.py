@@ -118,7 +118,8 @@ def failed_checks(
     unmatched = np.zeros(count, dtype=np.bool_)
     for key, value in constraints.node_selector.items():
         check()
-        unmatched |= [node.labels.get(key) != value for node in facts]
+        missed = [node.labels.get(key) != value for node in facts]
+        unmatched |= np.array(missed, dtype=np.bool_)
     if constraints.affinity_terms is not None:
         unmatched |= _unmatched_by_all(facts, constraints.affinity_terms, check)
     return {
@@ -133,7 +134,7 @@ def _unmatched_by_all(
     facts: Sequence[NodeFacts],
     terms: Sequence[SelectorTerm],
     check: Callable[[], None],
-) -> list[bool]:
+) -> BoolArray:
     """Return where no term holds; computed once for nodes that are alike to them."""
     keys = {item.key for term in terms for item in term.expressions or ()}
     reads_names = any(term.fields for term in terms)
@@ -148,7 +149,7 @@ def _unmatched_by_all(
             check()
             failed = known[seen] = not _matches_any(terms, node)
         unmatched.append(failed)
-    return unmatched
+    return np.array(unmatched, dtype=np.bool_)
 
 
 def is_eligible(node: NodeFacts, constraints: Constraints) -> bool:
