@@ -70,6 +70,17 @@ def read_own_pod(environment: Mapping[str, str]) -> OwnPod | None:
     return OwnPod(name, namespace, uid) if name and namespace and uid else None
 
 
+def settle_seconds_within(deadline_seconds: float) -> float:
+    """Return for how long decisions wait after a change of who is called.
+
+    A review may wait twice as long, and must then still be in time.
+
+    >>> settle_seconds_within(4.0), settle_seconds_within(0.5)
+    (1.0, 0.125)
+    """
+    return min(SETTLE_SECONDS, deadline_seconds / 4)
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
     """Times of an election, in seconds.
@@ -82,11 +93,14 @@ class LeaseTimes:
         For how long a holder counts itself as such without a renewal; shorter.
     retry_seconds : float
         Between two looks at the lease.
+    settle_seconds : float
+        For how long decisions wait for what others have promised until now.
     """
 
     lease_seconds: int
     renew_deadline_seconds: float
     retry_seconds: float
+    settle_seconds: float = SETTLE_SECONDS
 
     @property
     def takeover_seconds(self) -> float:
@@ -372,14 +386,22 @@ class Elector:
         if step in {Step.TAKE, Step.RENEW}:
             self._hold_from(begun)
         self._is_held = bool(record.holder) and self._observed.is_valid(seen)
-        self._trouble = (
-            "this replica is leaving"
-            if is_leaving and not record.holder
-            else _describe(record.holder, is_ready=is_candidate)
+        self._trouble = self._describe(
+            record.holder, is_ready=is_candidate, is_leaving=is_leaving
         )
         if is_leaving and self._left_seconds is None:
             self._left_seconds = self._monotonic()
         self._failed.end()
+
+    def _describe(self, holder: str, *, is_ready: bool, is_leaving: bool) -> str:
+        """Return why this replica does not hold the lease, or soon will not."""
+        if holder == self._identity:  # which is told only once its time is up
+            return "it was not renewed in time"
+        if holder:
+            return f"held by {holder}"
+        if is_leaving:
+            return "this replica is leaving"
+        return "nobody holds it" if is_ready else "this replica is not ready to hold it"
 
     def _hold_from(self, begun: float) -> None:
         """Count as the holder since before the write that made or kept us it."""
@@ -431,7 +453,7 @@ class Elector:
                 logger.info("active label set")
             if self._shared_from is not None:
                 self._shared_from = None
-                self._settled_from = self._monotonic() + SETTLE_SECONDS
+                self._settled_from = self._monotonic() + self._times.settle_seconds
             self._unlabelled.end()
         except ApiError as error:
             self._unlabelled.tell(str(error))
@@ -486,10 +508,3 @@ class _Repeated:
     def end(self) -> None:
         """Count anew: it is over for now."""
         self._count = 0
-
-
-def _describe(holder: str, *, is_ready: bool) -> str:
-    """Return why this replica does not hold the lease, for the log."""
-    if holder:
-        return f"held by {holder}"
-    return "nobody holds it" if is_ready else "this replica is not ready to hold it"

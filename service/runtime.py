@@ -44,6 +44,7 @@ from service.lease import (
     Elector,
     LeaseTimes,
     OwnPod,
+    settle_seconds_within,
 )
 from service.metrics import Metrics
 from service.reload import Reloader, WatchedFiles
@@ -358,6 +359,7 @@ class Runtime:
             election.lease_seconds,
             election.renew_deadline_seconds,
             election.retry_seconds,
+            settle_seconds_within(settings.webhook.deadline_milliseconds / 1000),
         )
         # As client-go: a call that hangs must leave time for another one.
         api = connect_to(

@@ -23,6 +23,9 @@ LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{nam
 # What client-go writes when it gives a lease up: as good as expired.
 RELEASED_SECONDS: Final = 1
 
+# The API server takes 32 bits, and refuses what is more.
+MOST_TRANSITIONS: Final = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
@@ -109,7 +112,7 @@ def next_record(
         case Step.RENEW:
             return replace(record, lease_seconds=lease_seconds, renewed=written)
         case Step.TAKE:
-            transitions = record.transitions + 1
+            transitions = min(record.transitions + 1, MOST_TRANSITIONS)
             return LeaseRecord(identity, lease_seconds, written, written, transitions)
         case Step.RELEASE:
             seconds, transitions = RELEASED_SECONDS, record.transitions

@@ -101,6 +101,8 @@ class LeaseApi(NoApi):
         before, tree = self._lease(path), json.loads(body)
         if tree["metadata"] != before["metadata"]:
             raise ApiError("changed", reason="http_409", status=409)
+        if tree["spec"]["leaseTransitions"] >= 2**31:
+            raise ApiError("int32", reason="http_400", status=400)
         self._objects.put(tree["spec"])
         self.after_write()
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from cluster.api.protocol import ApiError
-from service.lease import OwnPod, read_own_pod
+from service.lease import OwnPod, read_own_pod, settle_seconds_within
 from tests.fakes.leases import TIMES, LeaseObjects, Replica
 
 FORBIDDEN: Final = ApiError("may not", reason="http_403", status=403)
@@ -71,7 +71,7 @@ def test_the_next_one_takes_it_six_seconds_after_the_last_renewal(
 
 
 def test_a_holder_that_was_frozen_knows_before_its_first_decision(
-    objects: LeaseObjects, replica: Replica
+    objects: LeaseObjects, replica: Replica, caplog: pytest.LogCaptureFixture
 ) -> None:
     replica.elector.look()
     replica.elector.before_choice()
@@ -82,6 +82,8 @@ def test_a_holder_that_was_frozen_knows_before_its_first_decision(
 
     assert not replica.elector.is_holding
     assert replica.alone == 1
+    told = caplog.records[-1].__dict__["fields"]
+    assert told["reason"] == "it was not renewed in time"
 
 
 def test_a_write_that_is_answered_late_counts_from_when_it_was_sent(
@@ -178,6 +180,14 @@ def test_when_the_last_chain_goes_the_lease_does_too(
             id="renewed in the past",
         ),
         pytest.param({"leaseTransitions": 2**31 - 2}, 0, id="many transitions"),
+        pytest.param({"leaseTransitions": 2**31 - 1}, 0, id="no more transitions"),
+        pytest.param(
+            {"holderIdentity": "UID-A", "leaseDurationSeconds": 2}, 2, id="our case"
+        ),
+        pytest.param({"holderIdentity": "", "leaseDurationSeconds": 9}, 0, id="empty"),
+        pytest.param(
+            {"holderIdentity": "uid-a", "leaseDurationSeconds": 9}, 0, id="ours"
+        ),
     ],
 )
 def test_a_lease_written_by_somebody_else_is_left_for_as_long_as_it_says(
@@ -411,6 +421,16 @@ def test_a_second_is_counted_from_when_the_label_was_off_the_others(
 
     assert replica.waited_seconds[0] == pytest.approx(0.6)
     assert replica.waited_seconds[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("deadline_seconds", "settle_seconds"),
+    [(30.0, 1.0), (4.0, 1.0), (3.0, 0.75), (0.5, 0.125), (0.01, 0.0025)],
+)
+def test_decisions_wait_no_longer_than_their_reviews_have_time(
+    deadline_seconds: float, settle_seconds: float
+) -> None:
+    assert settle_seconds_within(deadline_seconds) == pytest.approx(settle_seconds)
 
 
 def test_only_so_many_decisions_wait_and_the_rest_is_made_at_once(
