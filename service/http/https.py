@@ -38,6 +38,9 @@ HANDSHAKE_SECONDS: Final = 5.0
 REQUEST_SECONDS: Final = 10.0
 # Longer than the 90 s for which Go's clients keep an idle connection.
 IDLE_SECONDS: Final = 150.0
+# The same while connections are to end: a client that has not used it for so long will
+# hardly begin to at the moment of its end.
+CLOSING_IDLE_SECONDS: Final = 1.0
 # How long a client may go on sending after its last answer before it is cut off.
 LINGER_SECONDS: Final = 2.0
 # For calls under way when the process stops.
@@ -363,6 +366,10 @@ class TlsChannel(DrainingChannel):
         elif request is not None and now - request.arrived > REQUEST_SECONDS:
             self._give_up()
             return
+        elif self.is_idle and self.is_closing() and age_seconds > CLOSING_IDLE_SECONDS:
+            self.close_when_flushed = True
+            self.turn()
+            return
         else:
             is_due = self.is_idle and age_seconds > IDLE_SECONDS
         if is_due:
@@ -420,7 +427,7 @@ class HttpsServer:
     certificate
         Its context is asked for at each connection.
     is_closing
-        Whether connections are to end after their present answer.
+        Whether connections are to end after their present answer, and idle ones soon.
     dispatcher
         Has the workers; whoever made it ends it after `stop`.
     """

@@ -172,6 +172,38 @@ def test_an_idle_connection_ends_in_the_end(
         assert read_all(client) == b""
 
 
+def test_idle_connections_end_soon_while_callers_are_sent_elsewhere(
+    listener: Listener,
+) -> None:
+    with listener.open_tls() as spare, listener.open_tls() as used:
+        used.sendall(b"POST /mutate HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
+        assert b"200 OK" in used.recv(4096)
+
+        listener.is_draining = True
+
+        assert read_all(spare) == read_all(used) == b""
+        wait_until(lambda: not listener.server.active_channels, "all are closed")
+
+
+def test_a_request_that_comes_in_is_answered_while_callers_are_sent_elsewhere(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CLOSING_IDLE_SECONDS", 0.0)
+    with listener.open_tls() as client:
+        client.sendall(b"POST /mutate HTTP/1.1\r\nContent-Length: 2\r\n\r\nx")
+        wait_until(lambda: not listener.server.is_idle, "it is being read")
+        listener.is_draining = True
+        # Other connections end meanwhile.
+        with listener.open_tls() as idle:
+            assert read_all(idle) == b""
+
+        client.sendall(b"y")
+
+        answer = read_all(client)
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert answer.endswith(b"xy")
+
+
 @pytest.mark.parametrize(
     ("request_head", "status"),
     [
