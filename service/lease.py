@@ -35,10 +35,6 @@ LABEL_DELAY_SECONDS: Final = 1.0
 # Until then others may still be called, and what they promise is not seen yet.
 SETTLE_SECONDS: Final = 1.0
 
-# The longest that decisions wait for others to be called no more: a label that is
-# refused again and again must not keep every one of them.
-SETTLE_LIMIT_SECONDS: Final = 2.0
-
 # Lest all replicas ask at the same moment.
 JITTER: Final = 0.2
 
@@ -459,12 +455,14 @@ class Elector:
             self._unlabelled.tell(str(error))
 
     def _note_shared(self) -> None:
-        """Note that another is called beside us from now on, until `take` succeeds."""
-        now = self._monotonic()
+        """Note that another is called beside us from now on, until `take` succeeds.
+
+        A label that is refused again and again must not keep every decision waiting.
+        """
+        now, seconds = self._monotonic(), self._times.settle_seconds
         if self._shared_from is None:
             self._shared_from = now
-        limit = self._shared_from + SETTLE_LIMIT_SECONDS
-        self._settled_from = min(now + SETTLE_SECONDS, limit)
+        self._settled_from = min(now + seconds, self._shared_from + 2 * seconds)
 
     def _look_for_successor(self) -> None:
         """Look whether another replica is called in our place, or nobody will be."""

@@ -93,6 +93,11 @@ class LabelFront:
         """Where it listens."""
         return self._proxy.port
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open, wherever they lead."""
+        return self._proxy.connections
+
     def add(self, name: str, webhook_port: int) -> None:
         """Say where the webhook of a pod listens, before the pod is created."""
         self._ports[name] = webhook_port

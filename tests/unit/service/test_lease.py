@@ -489,6 +489,20 @@ def test_a_label_of_our_own_that_is_never_set_holds_nobody_up_for_ever(
     assert replica.alone == 0
 
 
+def test_a_label_that_is_never_set_makes_no_review_late(
+    objects: LeaseObjects, replica: Replica
+) -> None:
+    settle_seconds = settle_seconds_within(0.5)
+    replica.elector._times = replace(TIMES, settle_seconds=settle_seconds)
+    replica.api.errors = {"a": FORBIDDEN}
+    become_called(objects, replica, {"b": "true"})
+    replica.while_waiting = replica.elector.look
+
+    replica.elector.before_choice()
+
+    assert sum(replica.waited_seconds) <= 2 * settle_seconds
+
+
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_a_label_that_is_right_only_late_makes_the_next_decision_wait(
     objects: LeaseObjects, replica: Replica, name: str
