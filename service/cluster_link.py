@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cluster.api.protocol import Api, NamedApi
+from cluster.api.protocol import Api, NamedApi, ServerClock
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
 from cluster.watch.cluster_watch import ClusterWatch
 from extender.tracking.assumed_pods import AssumedPods
@@ -18,11 +18,15 @@ from service.settings.process import ClusterSettings
 
 
 def connect_to(
-    settings: ClusterSettings, folder: Path, exchange_timeout_seconds: float = 5.0
+    settings: ClusterSettings,
+    folder: Path,
+    exchange_timeout_seconds: float = 5.0,
+    clock: ServerClock | None = None,
 ) -> NamedApi:
     """Return the API server that the settings name; raise `ValueError` if none.
 
-    `exchange_timeout_seconds` is that of requests with a small body on both sides.
+    `exchange_timeout_seconds` is that of requests with a small body on both sides; the
+    `clock` is told of the server's time.
     """
     # Half a second and 100 MB that a cluster from files need not pay.
     from cluster.api.server import connect  # noqa: PLC0415 - see above
@@ -33,6 +37,7 @@ def connect_to(
         settings.context,
         read_timeout_seconds=settings.read_timeout_seconds,
         exchange_timeout_seconds=exchange_timeout_seconds,
+        clock=clock,
     )
 
 

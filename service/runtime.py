@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from cluster.api.lease import LeaseStore
-from cluster.api.protocol import NamedApi
+from cluster.api.protocol import NamedApi, ServerClock
 from cluster.decode.records import FaultSignals, RecordBuilder
 from cluster.dump import load_dump
 from cluster.ledger.changes import GpuModelsChanged
@@ -85,11 +85,17 @@ def _changed_sections(old: Settings, fresh: Settings) -> Iterator[str]:
 logger = logging.getLogger(__name__)
 
 
-def build_ledger(settings: Settings) -> Ledger:
-    """Return an empty ledger with the label columns that scoring reads."""
+def build_ledger(settings: Settings, clock: ServerClock | None = None) -> Ledger:
+    """Return an empty ledger with the label columns that scoring reads.
+
+    By the `clock` nodes on which pods failed are sound again.
+    """
     return Ledger(
         (settings.labels.accelerator, settings.labels.interconnect),
-        Failures(FailureLimits(**settings.cluster.failing_nodes.model_dump())),
+        Failures(
+            FailureLimits(**settings.cluster.failing_nodes.model_dump()),
+            clock or ServerClock(),
+        ),
     )
 
 
@@ -211,7 +217,8 @@ class Runtime:
         self._waiting_keys: tuple[str, ...] = ()
         self.metrics = Metrics()
         self.cell = SnapshotCell()
-        self._ledger = build_ledger(settings)
+        self._clock = ServerClock()
+        self._ledger = build_ledger(settings, self._clock)
         self._writer = LedgerWriter(
             self._ledger, self.cell, self.metrics.ledger_failed, freeze_memory
         )
@@ -229,7 +236,10 @@ class Runtime:
             settings,
             self.metrics,
             self._folder,
-            _nothing if self._elector is None else self._elector.before_choice,
+            before_choice=(
+                _nothing if self._elector is None else self._elector.before_choice
+            ),
+            clock=self._clock,
         )
         self.metrics.read_holds(self._webhook.holds.count)
         self._certificate = load_certificate(
@@ -296,7 +306,7 @@ class Runtime:
 
     def _connect(self) -> NamedApi:
         """Return the API server that the settings name."""
-        return connect_to(self.live.settings.cluster, self._folder)
+        return connect_to(self.live.settings.cluster, self._folder, clock=self._clock)
 
     def _build_link(self) -> ClusterLink | None:
         """Return the link to an API server, None for a cluster from files."""

@@ -1,5 +1,6 @@
 """The webhook's parts, built from settings, and what a reload swaps in them."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -58,15 +59,19 @@ class Webhook:
         Of the configuration file.
     before_choice : callable
         Told of each fallback that is about to be chosen.
+    clock : callable
+        Returns seconds since 1970, as the API server counts them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last two are optional and named
         self,
         source: SnapshotSource,
         settings: Settings,
         metrics: AdmissionObserver,
         folder: Path,
+        *,
         before_choice: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         injection, fallback = settings.injection, settings.fallback
         scope = settings.scope()
@@ -90,6 +95,7 @@ class Webhook:
             self.holds,
             build_fallback_options(fallback, self._gpu_reader, self._known_gpus),
             before_choice=before_choice,
+            clock=clock,
         )
         self.admission = Admission(
             self._fallback,

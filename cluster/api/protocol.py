@@ -1,6 +1,7 @@
 """`Api`, the requests to an API server, and `ApiError`, in which they fail."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -98,6 +99,31 @@ class TokenTimes:
 
     issued_seconds: float
     ends_seconds: float
+
+
+class ServerClock:
+    """The API server's clock: its newest time, and what has passed since then here.
+
+    Whatever is compared with times of the API server, such as since when a pod has been
+    unschedulable, is compared with this: our own clock may be set, or be another one.
+    Until the server has said a time, it is our clock at the start. Any thread may call.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
+        self._offset_seconds = clock() - monotonic()
+
+    def __call__(self) -> float:
+        """Return seconds since 1970."""
+        return self._monotonic() + self._offset_seconds
+
+    def note(self, server_seconds: float) -> None:
+        """Take in what the server says of its time."""
+        self._offset_seconds = server_seconds - self._monotonic()
 
 
 class NamedApi(Api, Protocol):

@@ -28,7 +28,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.util import Timeout
 
-from cluster.api.protocol import ApiAnswer, ApiError, TokenTimes
+from cluster.api.protocol import ApiAnswer, ApiError, ServerClock, TokenTimes
 from scoring.quantity import shorten
 
 USER_AGENT: Final = "gpu-extender"
@@ -93,9 +93,11 @@ class ApiServer:
         The second one bounds the silence between two reads, not the whole answer.
     exchange_timeout_seconds : float
         Of a whole request whose body is small on both sides.
+    clock : ServerClock, optional
+        Told of the time in each answer.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first are optional and named
         self,
         configure: Callable[[], Configuration],
         *,
@@ -103,7 +105,9 @@ class ApiServer:
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
         exchange_timeout_seconds: float = EXCHANGE_TIMEOUT_SECONDS,
+        clock: ServerClock | None = None,
     ) -> None:
+        self._clock = clock or ServerClock()
         self._configure = configure
         self.credentials = credentials
         self._exchange_timeout = Timeout(total=exchange_timeout_seconds)
@@ -148,9 +152,7 @@ class ApiServer:
         response = self._request(
             "POST", path, self._exchange_timeout, body, "application/json"
         )
-        moment = None
-        with contextlib.suppress(ValueError):
-            moment = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+        moment = _time_of(response)
         return ApiAnswer(ApiResponse(response).read(), moment)
 
     def token_times(self) -> TokenTimes | None:
@@ -185,6 +187,9 @@ class ApiServer:
             self._renew(session)  # the kubeconfig may have another CA by now
             session = self._session
             response = session.send(method, target, timeout, body, content_type)
+        moment = _time_of(response)
+        if moment is not None:
+            self._clock.note(moment)
         if response.status in _GOOD:
             return response
         error = _error_of(response)
@@ -349,13 +354,14 @@ class ApiResponse:
         self._response.close()
 
 
-def connect(
+def connect(  # noqa: PLR0913 - every argument is optional and named
     kubeconfig: Path | None = None,
     context: str | None = None,
     *,
     connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
     read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
     exchange_timeout_seconds: float = EXCHANGE_TIMEOUT_SECONDS,
+    clock: ServerClock | None = None,
 ) -> ApiServer:
     """Return the API server that a kubeconfig or the pod's service account names.
 
@@ -387,6 +393,7 @@ def connect(
         connect_timeout_seconds=connect_timeout_seconds,
         read_timeout_seconds=read_timeout_seconds,
         exchange_timeout_seconds=exchange_timeout_seconds,
+        clock=clock,
     )
 
 
@@ -508,6 +515,13 @@ def _translated() -> Iterator[None]:
     except (urllib3.exceptions.HTTPError, OSError) as error:
         message = _transport_message(error)
         raise ApiError(message, reason="unreachable") from error
+
+
+def _time_of(response: urllib3.BaseHTTPResponse) -> float | None:
+    """Return the time that the server says in an answer, in seconds since 1970."""
+    with contextlib.suppress(ValueError):
+        return parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+    return None
 
 
 def _error_of(response: urllib3.BaseHTTPResponse) -> ApiError:

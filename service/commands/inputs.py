@@ -9,7 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from cluster.api.protocol import ApiError, NamedApi
+from cluster.api.protocol import ApiError, NamedApi, ServerClock
 from cluster.decode.records import RecordBuilder
 from cluster.dump import list_items, load_dump, read_documents
 from cluster.ledger.ledger import Ledger
@@ -173,11 +173,13 @@ class _Unobserved:
             self.failure = kind, reason, time.monotonic()
 
 
-def read_once(
+def read_once(  # noqa: PLR0913 - the last one is the tests'
     settings: ClusterSettings,
     folder: Path,
     builder: RecordBuilder,
     ledger: Ledger,
+    clock: ServerClock,
+    *,
     timeout_seconds: float = READ_ONCE_SECONDS,
 ) -> Snapshot:
     """Return the cluster as it is now.
@@ -193,7 +195,7 @@ def read_once(
         for change in load_dump([folder / name for name in settings.files], builder):
             ledger.apply(change)
         return ledger.build()
-    api = connect_to(settings, folder)
+    api = connect_to(settings, folder, clock=clock)
     reach(api, [f"/api/v1/{kind}?limit=1" for kind in REQUIRED_KINDS])
     cell, observer = SnapshotCell(), _Unobserved()
     writer = LedgerWriter(ledger, cell, lambda: None)
@@ -229,8 +231,9 @@ def _await_snapshot(
 
 def read_cluster(settings: Settings, config: Path | None) -> Snapshot:
     """Return the cluster as it is now; raise as `read_once` does."""
-    records, ledger = build_records(settings), build_ledger(settings)
-    return read_once(settings.cluster, folder_of(config), records, ledger)
+    clock = ServerClock()
+    records, ledger = build_records(settings), build_ledger(settings, clock)
+    return read_once(settings.cluster, folder_of(config), records, ledger, clock)
 
 
 def read_manifests(

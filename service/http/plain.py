@@ -1,6 +1,7 @@
 """waitress on a thread of its own, its dispatcher, and an end that fails no call."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -80,6 +81,9 @@ RECV_BYTES: Final = 262_144
 
 POLL_SECONDS: Final = 1.0
 
+# How often idle connections are looked for.
+CLEANUP_SECONDS: Final = 30.0
+
 # What was sent before a listening socket closed has arrived by then.
 QUIET_SECONDS: Final = 0.1
 
@@ -158,6 +162,9 @@ class HttpServer:
             listener.channel_class = draining_channel(
                 lambda: health.is_draining, self._make_room
             )
+            # waitress would look by a clock that is set; `_run` looks instead.
+            listener.next_channel_cleanup = math.inf
+        self._clean_at = 0.0
         self._refusing = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -178,9 +185,17 @@ class HttpServer:
             waitress.wasyncore.loop(
                 timeout=POLL_SECONDS, use_poll=True, map=self._map, count=1
             )
+            self._end_idle_connections(time.monotonic())
             if is_listening and self._refusing.is_set():
                 self._close_listeners()
                 is_listening = False
+
+    def _end_idle_connections(self, now: float) -> None:
+        """Let connections go on which nothing has happened for long, now and then."""
+        if now >= self._clean_at:
+            self._clean_at = now + CLEANUP_SECONDS
+            for listener in self._listeners:
+                listener.maintenance(now)
 
     def _make_room(self, newcomer: DrainingChannel) -> None:
         """Let connections go that are more than there may be, the longest idle first.

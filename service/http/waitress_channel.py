@@ -175,6 +175,16 @@ class DrainingChannel(waitress.channel.HTTPChannel):  # type: ignore[misc]  # un
         super().__init__(*arguments, **more)
         self.make_room(self)
 
+    @property
+    def last_activity(self) -> float:
+        """When something was read or sent last, by the monotonic clock."""
+        return self._last_activity
+
+    @last_activity.setter
+    def last_activity(self, _wall_time: float) -> None:
+        """Note that something is read or sent: waitress knows a clock that is set."""
+        self._last_activity = time.monotonic()
+
     @staticmethod
     def make_room(newcomer: "DrainingChannel") -> None:
         """Let another connection go if this one is more than there may be."""

@@ -5,14 +5,18 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
+import waitress.channel
+import waitress.server
 
 from cluster.ledger.writer import SnapshotCell
 from service.http.health import Health
 from service.http.plain import HttpServer
 from service.settings.process import ServerSettings
+from tests.service_process import wait_until
 
 DEADLINE_SECONDS: Final = 60.0
 LARGE: Final = 32 * 2**20  # more than the kernel keeps for a client
@@ -221,3 +225,48 @@ def test_no_call_that_is_worked_on_is_cut_off(app: App, small: HttpServer) -> No
 
         assert all(answer.endswith(b"\r\n\r\nxx") for answer in answers)
         assert read_all(late).endswith(b"\r\n\r\nxxxx")
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_idle_connections_stay_when_the_clock_is_set(
+    client: socket.socket,
+    server: HttpServer,
+    monkeypatch: pytest.MonkeyPatch,
+    hours: int,
+) -> None:
+    client.sendall(ANOTHER % 1)
+    assert client.recv(2**16)
+
+    def late() -> float:
+        return time.monotonic() + hours * 3600
+
+    for module in (waitress.server, waitress.channel):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=late))
+    for _ in range(3):  # the server's loop goes round
+        with socket.create_connection(("127.0.0.1", server.port)) as other:
+            other.sendall(LAST % 1)
+            assert read_all(other)
+
+    client.sendall(LAST % 2)
+    assert read_all(client).endswith(b"xx")
+
+
+def test_connections_on_which_nothing_happens_for_long_are_closed(
+    client: socket.socket, server: HttpServer
+) -> None:
+    client.sendall(ANOTHER % 1)
+    assert client.recv(2**16)
+
+    def is_ended_an_hour_later() -> bool:
+        server._clean_at = 0.0
+        server._end_idle_connections(time.monotonic() + 3600)
+        return all(
+            channel.will_close
+            for listener in server._listeners
+            for channel in list(listener.active_channels.values())
+        )
+
+    wait_until(is_ended_an_hour_later, "the answer is sent, and the connection idle")
+    server._wake()
+
+    assert client.recv(2**16) == b""

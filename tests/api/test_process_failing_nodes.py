@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.builders import Tree, make_node, make_pod
 from tests.fakes.api_server import FakeApiServer
 from tests.service_process import ServiceProcess, wait_until
@@ -75,6 +77,26 @@ def test_failures_outlive_a_restart_and_old_ones_are_not_new(
         lately = service.metric(FAILING)
 
     api.put(refused_pod("x", now - 3600), refused_pod("y", now - 3600))
+    with ServiceProcess(tmp_path, config_over(api, tmp_path)) as service:
+        service.wait_ready()
+        long_ago = service.metric(FAILING)
+
+    assert (lately, long_ago) == (1, 0)
+
+
+@pytest.mark.parametrize("ahead", [-7200, -3600, -700, 700, 3600, 7200])
+def test_what_failed_just_now_by_the_servers_clock_failed_just_now(
+    api: FakeApiServer, tmp_path: Path, ahead: float
+) -> None:
+    api.clock_offset_seconds = -ahead  # ours is ahead of the API server's
+    there = time.time() - ahead
+    api.put(make_node(name="a", gpus=4))
+    api.put(refused_pod("x", there), unstarted_pod("y", there))
+    with ServiceProcess(tmp_path, config_over(api, tmp_path)) as service:
+        service.wait_ready()
+        lately = service.metric(FAILING)
+
+    api.put(refused_pod("x", there - 3600), unstarted_pod("y", there - 3600))
     with ServiceProcess(tmp_path, config_over(api, tmp_path)) as service:
         service.wait_ready()
         long_ago = service.metric(FAILING)

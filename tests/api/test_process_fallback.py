@@ -2,15 +2,18 @@
 
 import base64
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.builders import make_node, make_pod
+from tests.fakes.api_server import FakeApiServer
 from tests.service_process import ROOT, ServiceProcess
 
 RECORD: Final = "gpu-webhook.k8s.io/fallback"
@@ -115,3 +118,32 @@ def test_on_the_demo_cluster_free_slices_go_first(demo: ServiceProcess) -> None:
     records = admit(demo, 10, at_once=True)
 
     assert records == {"": 3, "2g.20gb->1g.10gb": 7}
+
+
+@pytest.mark.parametrize("ahead", [-3600, -120, 120, 3600])
+def test_a_pod_that_became_unschedulable_just_now_counts_whatever_our_clock_says(
+    api: FakeApiServer, tmp_path: Path, ahead: float
+) -> None:
+    api.clock_offset_seconds = -ahead  # ours is ahead of the API server's
+    there = datetime.fromtimestamp(time.time() - ahead, UTC)
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "lastTransitionTime": there.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    api.put(
+        make_node(name="mig-01", resources={SLICE: 1, "nvidia.com/mig-1g.10gb": 9}),
+        make_pod(
+            name="first", requests={SLICE: "1"}, status={"conditions": [condition]}
+        ),
+    )
+    config = {
+        "cluster": {
+            "source": "kubernetes",
+            "kubeconfig": str(api.kubeconfig(tmp_path)),
+        },
+        "fallback": {"chains": [CHAIN]},
+    }
+    with ServiceProcess(tmp_path, config) as service:
+        assert admit(service, 1, at_once=False) == {"2g.20gb->1g.10gb": 1}

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from cluster.api.protocol import ServerClock
 from service.commands.inputs import NoClusterError, read_once
 from service.runtime import build_ledger, build_records
 from service.settings.process import ClusterSettings
@@ -185,6 +186,7 @@ def test_a_cluster_that_cannot_be_read_in_time_is_an_error(
             tmp_path,
             build_records(settings),
             build_ledger(settings),
+            ServerClock(),
             timeout_seconds=0.3,
         )
     held.release.set()
