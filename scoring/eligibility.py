@@ -114,6 +114,7 @@ def failed_checks(
         or not _remembered(verdicts, node.taints, constraints.tolerations)
         for node in facts
     ]
+    check()
     elsewhere = [node.name != name for node in facts] if name else [False] * count
     unmatched = np.zeros(count, dtype=np.bool_)
     for key, value in constraints.node_selector.items():

@@ -302,6 +302,7 @@ class Runtime:
             is_stuck=lambda: slots.is_stuck(deadlines["extender"]),
             self_check=self_check,
             admit=preview_by(self._webhook.admission.preview),
+            begun=lambda: slots.begun,
         )
 
     def _connect(self) -> NamedApi:

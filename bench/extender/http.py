@@ -3,7 +3,8 @@
 ``python -m bench.extender.http`` starts the real process on a synthetic cluster, the
 echo of `bench.extender.echo` and the client of `bench.client`, each on its own, and
 prints tables and one line for each bar. `bench.extender.crowd` does the same with many
-connections, and `bench.extender.promise` on a large, busy cluster.
+connections, `bench.extender.explain` while pods are explained, and
+`bench.extender.promise` on a large, busy cluster.
 
 The clusters are those of which kube-scheduler asks so many names: 420 of 1,000 nodes by
 its defaults, and all of 1,000, 5,000 and 10,000 with ``percentageOfNodesToScore: 100``.
@@ -21,8 +22,9 @@ from typing import Final
 
 from bench.client import Load, Plan, Timings
 from bench.clusters import sampled_bodies, write_dump
-from bench.extender import crowd, promise
+from bench.extender import crowd, explain, promise
 from bench.extender.crowd_client import CrowdTimings
+from bench.extender.explain import ExplainTimings
 from bench.figures import Bar, Spread, paired_ratios, percentile_ms
 from bench.processes import BenchError, run_client, started
 
@@ -34,6 +36,7 @@ ROUNDS: Final = 40
 WARM_UP_ROUNDS: Final = 3
 BODIES: Final = 8
 CROWD_NODES: Final = 1000
+EXPLAIN_NODES: Final = 5000
 OURS, ECHO = "ours", "echo"
 
 # names in a call -> highest ratio of our median to the echo's
@@ -126,8 +129,8 @@ def serve(nodes: int, folder: Path) -> AbstractContextManager[int]:
     return started("service", "serve", "--config", str(config), log=log)
 
 
-def measure(folder: Path) -> tuple[Timings, CrowdTimings]:
-    """Start the real processes and the echo; time one caller and many."""
+def measure(folder: Path) -> tuple[Timings, CrowdTimings, ExplainTimings]:
+    """Start the real processes and the echo; time one caller, many, explanations."""
     with ExitStack() as stack:
         ours = {
             nodes: stack.enter_context(serve(nodes, folder))
@@ -135,21 +138,24 @@ def measure(folder: Path) -> tuple[Timings, CrowdTimings]:
         }
         with started("bench.extender.echo", log=folder / "echo.log") as echo:
             pairs = time_pairs(ours, echo)
-        return pairs, crowd.measure(ours[CROWD_NODES], CROWD_NODES)
+        explained = explain.measure(ours[EXPLAIN_NODES], EXPLAIN_NODES)
+        return pairs, crowd.measure(ours[CROWD_NODES], CROWD_NODES), explained
 
 
 def main() -> int:
     """Run the bench; 1 if a process or a call failed. A missed bar is no failure."""
     try:
         with tempfile.TemporaryDirectory(prefix="gpu-extender-bench-") as name:
-            pairs, crowded = measure(Path(name))
+            pairs, crowded, explained = measure(Path(name))
         print(f"\n{table(pairs)}\n{crowd.table(crowded)}", flush=True)
+        print(explain.table(explained, EXPLAIN_NODES), flush=True)
         busy = promise.measure()
     except BenchError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     print(promise.table(busy))
-    for bar in [*bars(pairs), *crowd.bars(crowded), *promise.bars(busy)]:
+    of_load = [*crowd.bars(crowded), *explain.bars(explained), *promise.bars(busy)]
+    for bar in [*bars(pairs), *of_load]:
         print(bar.line())
     return 0
 

@@ -122,16 +122,19 @@ def explain(  # noqa: PLR0913 - the last one is named
         Checked before each node.
     """
     verb_call, checks, offered = _look_up(subject, snapshot, options, names, deadline)
+    deadline.check()
     asked = np.flatnonzero(offered)
     part = _part(verb_call, asked)
     part_result = filter_nodes(part, options)
     shortlist = shortlisted(part, part_result, options, assumed)
+    deadline.check()
     indexes = np.flatnonzero(part_result.feasible) if shortlist is None else shortlist
     answered = np.zeros(len(offered), dtype=np.bool_)
     answered[asked[indexes]] = True
     priorities = np.full(len(offered), NOT_SENT, dtype=np.int64)
     priorities[answered] = prioritize_nodes(part, options, indexes, assumed)
     totals, tiers = None, None
+    deadline.check()
     if verb_call.pod_request.request:
         totals, _, *rest = total_nodes(verb_call, options, assumed)
         tiers = rest[0] if rest else None

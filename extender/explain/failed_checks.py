@@ -146,19 +146,26 @@ class FailedChecks:
         return counts
 
 
-def list_failed_checks(explanation: Explanation, judged: Judged) -> FailedChecks:
+def list_failed_checks(
+    explanation: Explanation, judged: Judged, check: Callable[[], None] = lambda: None
+) -> FailedChecks:
     """Return all checks that some node fails, in the order of their classes.
 
     Parameters
     ----------
     judged : Judged
         All nodes, without terms.
+    check : callable
+        Called between parts, to end the work by an error.
     """
     checks = explanation.checks
     if checks is None:
         raise ValueError("explanation: wanted kube-scheduler's own checks, got none")
     builder = _Builder(explanation, judged, checks)
-    found = [*builder.of_labels(), *builder.of_gpus(), *builder.of_amounts()]
+    found: list[FailedCheck] = []
+    for part in (builder.of_labels, builder.of_gpus, builder.of_amounts):
+        check()
+        found += part()
     order = {kind: rank for rank, kind in enumerate(_ORDER)}
     failing = [check for check in found if check.failed.any()]
     failing.sort(key=lambda check: order[check.kind])

@@ -1,8 +1,10 @@
 """``/explain``: the answers about one pod, node by node, with the reasons."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import falcon
@@ -59,6 +61,11 @@ POST_PARAMETERS: Final = ("asIs",)
 MAX_EXPLANATIONS: Final = 2
 
 
+# While the verbs are called, an explanation rests so long after each of its stages:
+# a worker computes at the cost of another, and kube-scheduler waits for its answers.
+REST_SECONDS: Final = 0.02
+
+
 class ExplainResource:
     """``GET /explain?namespace=&pod=``, and ``POST`` with a Pod as body.
 
@@ -70,6 +77,9 @@ class ExplainResource:
     ----------
     admit : callable or None
         Has a pod reviewed that is yet to be created, holding nothing.
+    begun : callable
+        Returns how many requests of the extender's face were begun since the start,
+        explanations among them.
     options : callable
         Returns what the settings say of the verbs at this moment.
     assumed : callable
@@ -88,6 +98,7 @@ class ExplainResource:
         age_seconds: Callable[[], float | None],
         *,
         admit: Admit | None = None,
+        begun: Callable[[], int] = lambda: 0,
     ) -> None:
         self._source = source
         self._options = options
@@ -95,7 +106,10 @@ class ExplainResource:
         self._assumed = assumed
         self._age_seconds = age_seconds
         self._admit = admit
-        self._free = threading.BoundedSemaphore(MAX_EXPLANATIONS)
+        self._begun = begun
+        self._lock = threading.Lock()
+        self._active = 0
+        self._own = 0
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Explain a pod that the cache knows."""
@@ -114,7 +128,7 @@ class ExplainResource:
                 description=f"no pod {given['namespace']}/{given['pod']} among the"
                 " pending and bound pods that ask for a managed resource"
             )
-        self._answer(req, resp, [subject], snapshot, options)
+        self._answer(req, resp, lambda: [subject], snapshot, options)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Explain the pod in the body."""
@@ -126,13 +140,14 @@ class ExplainResource:
             raise WireError([Fault("body", decode_message(error))]) from error
         snapshot, options = self._source.current(), self._options()
         admit = None if is_as_is else self._admit
-        self._answer(req, resp, read_subjects(tree, options, admit), snapshot, options)
+        read = partial(read_subjects, tree, options, admit)
+        self._answer(req, resp, read, snapshot, options)
 
     def _answer(
         self,
         req: falcon.Request,
         resp: falcon.Response,
-        subjects: Sequence[Subject],
+        read: Callable[[], Sequence[Subject]],
         snapshot: Snapshot,
         options: VerbOptions,
     ) -> None:
@@ -140,20 +155,43 @@ class ExplainResource:
         query = _query_of(req)
         if query.node and query.node not in snapshot.nodes.column_of:
             raise unknown_node(query.node)
-        if not self._free.acquire(blocking=False):
-            raise falcon.HTTPServiceUnavailable(
-                description=f"{MAX_EXPLANATIONS} explanations are under way, which is"
-                " as many as are worked on at a time; ask again in a moment"
-            )
+        self._enter()
         try:
+            deadline = deadline_of(req.context).giving_way(self._rest())
+            deadline.check()
             pages = [
-                self._page(subject, snapshot, options, query, deadline_of(req.context))
-                for subject in subjects
+                self._page(subject, snapshot, options, query, deadline)
+                for subject in read()
             ]
         finally:
-            self._free.release()
+            with self._lock:
+                self._active -= 1
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(pages[0] if len(pages) == 1 else pages)
+
+    def _enter(self) -> None:
+        """Begin an explanation; raise a 503 where as many are under way as may be."""
+        with self._lock:
+            self._own += 1
+            if self._active >= MAX_EXPLANATIONS:
+                raise falcon.HTTPServiceUnavailable(
+                    description=f"{MAX_EXPLANATIONS} explanations are under way, which"
+                    " is as many as are worked on at a time; ask again in a moment"
+                )
+            self._active += 1
+
+    def _rest(self) -> Callable[[], None]:
+        """Return what rests where a verb was called since it was last asked to."""
+        seen = self._begun() - self._own
+
+        def rest() -> None:
+            nonlocal seen
+            now = self._begun() - self._own
+            if now != seen:
+                seen = now
+                time.sleep(REST_SECONDS)
+
+        return rest
 
     def _page(
         self,

@@ -146,6 +146,7 @@ def check_nodes(  # noqa: PLR0913 - the last one is named
     """
     candidates = take_columns(snapshot, columns, pod_request, keys)
     facts = [snapshot.facts[column] for column in columns.tolist()]
+    deadline.check()
     return SchedulerChecks(
         failed_checks(facts, constraints, deadline.check),
         short_of(candidates, pod_request),

@@ -132,19 +132,21 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
     every = np.arange(len(explanation.verb_call.names), dtype=np.intp)
     judged = Judged.of(explanation, every, with_scores=False)
     deadline.check()
-    checks = list_failed_checks(explanation, judged)
+    checks = list_failed_checks(explanation, judged, deadline.check)
     deadline.check()
     reasons = _reasons(checks, len(every))
     passed = np.flatnonzero(explanation.answered)
     fitting = np.flatnonzero(explanation.offered & explanation.result.feasible)
     best = _best(explanation, passed)
     sentence = _sentence(explanation, reasons, fitting, best)
+    deadline.check()
     obstacles = explanation.subject.obstacles
     remedies: tuple[Remedy, ...] = ()
     nearest: tuple[NearMiss, ...] = ()
     if not len(fitting):
         remedies = find_remedies(_situation(explanation, judged, checks))
         nearest = tuple(_nearest(explanation, checks))
+    deadline.check()
     counts = _scheduler_reasons(explanation)
     classes = {obstacle.reason_class for obstacle in obstacles}
     classes |= {r.reason_class for r in reasons} if not len(fitting) else {FITS}

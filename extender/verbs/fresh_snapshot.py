@@ -87,18 +87,30 @@ class Deadline:
     ----------
     at_seconds : float
         On the clock `monotonic`.
+    give_way : callable, optional
+        Lets more urgent work go first; called between two stages, too.
     """
 
-    __slots__ = ("_at_seconds", "_monotonic")
+    __slots__ = ("_at_seconds", "_give_way", "_monotonic")
 
     def __init__(
-        self, at_seconds: float, monotonic: Callable[[], float] = time.monotonic
+        self,
+        at_seconds: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        give_way: Callable[[], None] | None = None,
     ) -> None:
         self._at_seconds = at_seconds
         self._monotonic = monotonic
+        self._give_way = give_way
+
+    def giving_way(self, give_way: Callable[[], None]) -> "Deadline":
+        """Return the same deadline, of work that lets other work go first."""
+        return Deadline(self._at_seconds, self._monotonic, give_way)
 
     def check(self) -> None:
         """Raise `DeadlineError` from the deadline on; called between two stages."""
+        if self._give_way is not None:
+            self._give_way()
         late_seconds = self._monotonic() - self._at_seconds
         if late_seconds >= 0:
             raise DeadlineError(f"deadline: passed {late_seconds:.3f} s ago")

@@ -94,6 +94,7 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     is_stuck: Callable[[], bool] = lambda: False,
     self_check: SelfCheck | None = None,
     admit: Admit | None = None,
+    begun: Callable[[], int] = lambda: 0,
 ) -> falcon.App[falcon.Request, falcon.Response]:
     """Return the WSGI application.
 
@@ -111,6 +112,8 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
         None for an application that is not examined.
     admit
         Has a pod reviewed for an explanation.
+    begun
+        Returns how many requests of the extender's face were begun.
     """
     app = falcon.App()
     app.add_middleware(RequestMiddleware(metrics, health, deadline_seconds))
@@ -125,7 +128,13 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     app.add_route(
         EXPLAIN_PATH,
         ExplainResource(
-            cell, options, answered, assumed.by_node, health.age_seconds, admit=admit
+            cell,
+            options,
+            answered,
+            assumed.by_node,
+            health.age_seconds,
+            admit=admit,
+            begun=begun,
         ),
     )
     app.add_route("/cluster", ClusterResource(cell))

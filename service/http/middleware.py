@@ -145,6 +145,11 @@ class Slots:
         """Number of requests being worked on."""
         return len(self._started)
 
+    @property
+    def begun(self) -> int:
+        """Number of requests that work was begun on since the start."""
+        return self._next
+
     def enter(self) -> int | None:
         """Take a slot and return its number, None if there is none."""
         now = self._monotonic()

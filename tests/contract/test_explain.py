@@ -1,8 +1,11 @@
 """``/explain`` over HTTP, and that it says what the verbs really answer."""
 
+import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +17,10 @@ import pytest
 from cluster.dump import load_dump
 from cluster.ledger.ledger import Ledger
 from extender.explain.explain import explain
-from extender.explain.http import ExplainResource
+from extender.explain.http import REST_SECONDS, ExplainResource
 from extender.explain.page import ALL_NODES, build_page
-from extender.explain.pod import read_subject
+from extender.explain.pod import Admit, Review, read_subject
+from extender.explain.templates import PodTemplate
 from extender.tracking.assumed_pods import AssumedPods
 from extender.tracking.last_answers import LastAnswers
 from service.commands.cli import main
@@ -416,6 +420,77 @@ def test_what_is_not_modelled_is_said_of_pods_that_use_it(
 
     assert written.json["notModelled"] == [*named, "quota"]
     assert seen.json["notModelled"] == written.json["notModelled"]
+
+
+def explain_app(
+    app: ExtenderApp, admit: Admit, begun: Callable[[], int] = lambda: 0
+) -> falcon.testing.TestClient:
+    """Return the route over the cluster of `app`, with a webhook of the test's own."""
+    options = build_verb_options(make_settings())
+    resource = ExplainResource(
+        app.cell,
+        lambda: options,
+        LastAnswers(),
+        lambda *_: {},
+        lambda: None,
+        admit=admit,
+        begun=begun,
+    )
+    routes: falcon.App[falcon.Request, falcon.Response] = falcon.App()
+    routes.add_route("/explain", resource)
+    return falcon.testing.TestClient(routes)
+
+
+def test_of_three_explanations_at_once_the_last_is_503_with_a_sentence(
+    small: ExtenderApp,
+) -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def admit(template: PodTemplate) -> Review:
+        begun.release()
+        assert go_on.wait(10)
+        return Review(template.tree)
+
+    client = explain_app(small, admit)
+    yet_to_be_created = {**make_pod(gpus=1), "metadata": {"name": "p"}}
+    body = json.dumps(yet_to_be_created).encode()
+    with ThreadPoolExecutor(2) as pool:
+        asked = [
+            pool.submit(client.simulate_post, "/explain", body=body) for _ in range(2)
+        ]
+        assert begun.acquire(timeout=10)
+        assert begun.acquire(timeout=10)
+        third = client.simulate_post("/explain", body=body)
+        go_on.set()
+        statuses = [answer.result().status_code for answer in asked]
+    fourth = client.simulate_post("/explain", body=body)
+
+    assert statuses == [200, 200]
+    assert third.status_code == 503
+    assert third.json["description"].startswith("2 explanations are under way")
+    assert fourth.status_code == 200
+
+
+def test_an_explanation_rests_while_the_verbs_are_called(
+    small: ExtenderApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr("extender.explain.http.time.sleep", rests.append)
+    numbers = itertools.count()
+
+    quiet = explain_app(small, lambda template: Review(template.tree))
+    busy = explain_app(
+        small, lambda template: Review(template.tree), lambda: next(numbers)
+    )
+
+    for client, is_resting in ((quiet, False), (busy, True)):
+        answer = client.simulate_get(
+            "/explain", query_string="namespace=ml&pod=waiting"
+        )
+        assert answer.status_code == 200
+        assert bool(rests) == is_resting
+    assert set(rests) == {REST_SECONDS}
+    assert sum(rests) < 0.5  # of the deadline of 0.8 s
 
 
 def test_before_the_first_list_it_answers_503() -> None:
