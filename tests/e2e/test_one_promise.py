@@ -1,6 +1,7 @@
 """One promise for all replicas: three of them, the Service leads to the elected one."""
 
 import contextlib
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ import pytest
 from tests.e2e.harness.builders import JsonObject, make_node, make_pod
 from tests.e2e.harness.client import ApiClient
 from tests.e2e.harness.control_plane import ControlPlane
-from tests.e2e.harness.product import Product, error_lines
-from tests.e2e.harness.replicas import Replicas
+from tests.e2e.harness.product import DEPLOY, NAME, Product, error_lines
+from tests.e2e.harness.replicas import ACTIVE, LEASE_API, Replicas
 from tests.e2e.harness.review_load import ReviewLoad, excess_of
 from tests.e2e.harness.service import Service
 from tests.e2e.harness.slices import count_places, count_takers
@@ -38,6 +39,7 @@ SLOW_SECONDS: Final = 2.0
 # for a slow machine.
 NEXT_SECONDS: Final = 12.0
 CACHED: Final = "gpu_extender_cache_objects"
+HELD: Final = "gpu_extender_lease_held"
 ALONE: Final = "gpu_extender_webhook_decided_alone_total"
 
 
@@ -157,6 +159,104 @@ def check_logs(replicas: Replicas) -> None:
     """Check that no replica has logged what does not heal itself."""
     for service in replicas.services.values():
         assert error_lines(service.process.log_text()) == []
+
+
+def wait_held(replicas: Replicas) -> None:
+    """Wait until one holds the lease, and is called."""
+    wait_for(
+        lambda: replicas.holder() and replicas.front.leads_to == (replicas.holder(),),
+        timeout_seconds=NEXT_SECONDS,
+        what="the holder is called",
+    )
+
+
+def wait_held_by_nobody(replicas: Replicas) -> None:
+    """Wait until no replica counts itself as the holder."""
+    wait_for(
+        lambda: not any(s.metric(HELD) for s in replicas.services.values()),
+        timeout_seconds=NEXT_SECONDS,
+        what="nobody holds the lease",
+    )
+
+
+# What somebody else may write, over what is there; None for no spec at all.
+SPECS: Final[tuple[JsonObject | None, ...]] = (
+    {"leaseDurationSeconds": 2},
+    {"leaseDurationSeconds": 2, "leaseTransitions": 2**31 - 1},
+    {"leaseDurationSeconds": 3, "renewTime": "2999-01-01T00:00:00.000000Z"},
+    {"leaseDurationSeconds": 3, "renewTime": None, "acquireTime": None},
+    {"leaseDurationSeconds": None},
+    None,
+)
+
+
+def test_a_lease_that_somebody_else_writes_is_taken_again(
+    client: ApiClient, replicas: Replicas
+) -> None:
+    for spec in SPECS:
+        written = None if spec is None else {"holderIdentity": "somebody", **spec}
+        client.patch(
+            "Lease", NAME, {"spec": written}, namespace=NAME, api_version=LEASE_API
+        )
+
+        wait_held(replicas)
+    check_logs(replicas)
+
+
+def labelled(client: ApiClient) -> list[tuple[str, str]]:
+    """Return the pods that have the label, and its value."""
+    pods = client.list("Pod", namespace=NAME, query={"labelSelector": ACTIVE})
+    found = (pod["metadata"] for pod in pods)
+    return [(metadata["name"], metadata["labels"][ACTIVE]) for metadata in found]
+
+
+def test_labels_of_others_are_taken_off(client: ApiClient, replicas: Replicas) -> None:
+    called = replicas.active()
+    for name in NAMES:
+        labels = {ACTIVE: "false" if name == called else "true"}
+        client.patch("Pod", name, {"metadata": {"labels": labels}}, namespace=NAME)
+
+    wait_for(
+        lambda: labelled(client) == [(called, "true")],
+        timeout_seconds=NEXT_SECONDS,
+        what="the label on the holder alone",
+    )
+    assert replicas.holder() == called
+
+
+def test_without_a_lease_or_a_right_to_it_nobody_is_refused(
+    client: ApiClient, fresh_product: Product, replicas: Replicas
+) -> None:
+    make_pools(client, replicas, 1)
+    service = replicas.services[replicas.active()]
+    kubectl = fresh_product.plane.kubectl
+    lease = str(DEPLOY / "lease.yaml")
+
+    kubectl("delete", "lease", NAME, "-n", NAME)
+    wait_held_by_nobody(replicas)
+    client.create(asking(0))
+    kubectl("apply", "-f", lease)
+    wait_held(replicas)
+    before = service.metric(ALONE)
+    with fresh_product.outage():
+        kubectl("delete", "rolebinding", f"{NAME}-lease", "-n", NAME)
+        wait_held_by_nobody(replicas)
+        for _ in range(PODS):
+            client.create(asking(0))
+        kubectl("apply", "-f", lease)
+        wait_held(replicas)
+
+    assert before == 1
+    # A connection that was open leads to the replica before for one more review.
+    alone = sum(service.metric(ALONE) for service in replicas.services.values())
+    assert alone == before + PODS
+    told = [
+        json.loads(line)["reason"]
+        for line in service.process.log_text().splitlines()
+        if "decided without the lease" in line
+    ]
+    assert told == ["there is no Lease of that name"]  # once a minute
+    check_logs(replicas)
 
 
 def load(client: ApiClient, per_second: float) -> ReviewLoad:
