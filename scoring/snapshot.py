@@ -1,7 +1,7 @@
 """`Snapshot` and `NodeIndex`: the immutable state of all nodes at one moment."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
@@ -225,6 +225,33 @@ class Snapshot:
             _check(f"labels[{key!r}]", column.codes, np.int64, (n,))
         if len(self.facts) not in (0, n):
             raise SnapshotError(f"facts: wanted {n} nodes, got {len(self.facts)}")
+
+    def with_nominated(self, priority: int, uid: str) -> "Snapshot":
+        """Return this with what kube-scheduler keeps free for pods that it nominated.
+
+        Parameters
+        ----------
+        priority, uid : int, str
+            Of the pod that is looked at. Room is kept from it for other pods of its
+            priority or a higher one.
+
+        Notes
+        -----
+        ``addNominatedPods`` in ``pkg/scheduler/framework/runtime/framework.go``.
+        """
+        requested = None
+        for pod in self.pending:
+            column = self.nodes.column_of.get(pod.nominated_node)
+            if column is None or pod.priority < priority or pod.uid == uid:
+                continue
+            requested = self.requested.copy() if requested is None else requested
+            for resource, amount in pod.request:
+                row = self.row_of(resource)
+                if row is not None:
+                    requested[row, column] += amount
+        return (
+            self if requested is None else replace(self, requested=read_only(requested))
+        )
 
     def changed_since(self, generation: int) -> IndexArray:
         """Return the columns that changed after `generation`, in their order."""

@@ -158,8 +158,9 @@ class PodSpec(_Wire, frozen=True):
     topology_spread_constraints: Any = None
     volumes: Any = None
     resource_claims: Any = None
-    # No judgement depends on it, so that nothing is refused for it.
+    # No verdict depends on these, so that nothing is refused for them.
     scheduler_name: Any = ""
+    priority: Any = None
 
 
 class StateDetail(_Wire, frozen=True):
@@ -218,6 +219,12 @@ class Pod(_Wire, frozen=True):
         if meta.uid or not meta.name:
             return meta.uid
         return f"{meta.namespace or 'default'}/{meta.name}"
+
+    @property
+    def priority(self) -> int:
+        """The priority that the API server gave it; 0 where there is none."""
+        value = self.spec.priority
+        return value if isinstance(value, int) else 0
 
     @property
     def owner_uid(self) -> str:
@@ -303,6 +310,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Where kube-scheduler makes room for it; empty once it has a node.
     scheduler_name : str
         Which scheduler is to place it.
+    priority : int
+        That of its priority class; 0 without one.
     not_modelled : tuple of str
         Its wishes that kube-scheduler follows and nobody here; empty once it has a
         node.
@@ -328,6 +337,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     rule_key: str = ""
     nominated_node: str = ""
     scheduler_name: str = ""
+    priority: int = 0
     not_modelled: tuple[str, ...] = ()
     annotation_fault: str = ""
 

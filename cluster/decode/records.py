@@ -192,6 +192,7 @@ class RecordBuilder:
                 if isinstance(spec.scheduler_name, str)
                 else ""
             ),
+            priority=pod.priority,
             not_modelled=() if spec.node_name else tuple(list_not_modelled(spec)),
             annotation_fault="" if readable else self._annotation_fault(pod),
         ), faults

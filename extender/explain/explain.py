@@ -176,7 +176,7 @@ def _look_up(
         if not (options.is_enforcing and options.builder.is_managed(name))
     )
     checks = check_nodes(
-        snapshot,
+        snapshot.with_nominated(subject.priority, pod_request.uid),
         columns,
         replace(pod_request, request=counted),
         subject.constraints,

@@ -112,6 +112,7 @@ class Subject:
         Whether the API server has it already: it was admitted then.
     admission : Admission or None
         None for a pod that was not reviewed.
+    priority : int
     """
 
     namespace: str
@@ -128,6 +129,7 @@ class Subject:
     replicas: int = 1
     is_created: bool = False
     admission: Admission | None = None
+    priority: int = 0
 
 
 def find_subject(
@@ -171,6 +173,7 @@ def _subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
         obstacles=tuple(_obstacles(record, options)),
         scheduler_name=record.scheduler_name,
         is_created=True,
+        priority=record.priority,
     )
 
 
@@ -333,6 +336,7 @@ def _subject_of_pod(
         obstacles=tuple(_obstacles(record, options)),
         scheduler_name=record.scheduler_name,
         replicas=template.replicas,
+        priority=record.priority,
         is_created=bool(pod.metadata.uid or pod.metadata.creation_timestamp),
     )
 

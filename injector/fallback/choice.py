@@ -1,6 +1,6 @@
 """Choice of the first alternative that fits beside all pods on their way."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -16,7 +16,7 @@ from injector.fallback.simulation import (
 )
 from scoring.faults import Fault
 from scoring.gpu.requirements import GpuRequirements
-from scoring.protocols import Constraints
+from scoring.protocols import Constraints, PendingPod, SelectorTerm, Toleration
 from scoring.resources import Request
 from scoring.snapshot import Int64Array, Snapshot
 
@@ -65,19 +65,27 @@ def find_faults(
 
 
 def pending_claims(
-    snapshot: Snapshot, resources: frozenset[str], unschedulable_before: float
+    snapshot: Snapshot,
+    resources: frozenset[str],
+    unschedulable_before: float,
+    priority: int = 0,
 ) -> list[PendingClaim]:
     """Return the pending pods that ask for any of `resources`, oldest first.
+
+    Before those come the pods for which kube-scheduler makes room on a node, each with
+    that node: it keeps the room for them.
 
     Parameters
     ----------
     unschedulable_before : float
         Seconds since the epoch. A pod that kube-scheduler has called unschedulable
         since then, or longer, does not count, nor does one with scheduling gates.
+    priority : int
+        Of the pod that is decided about. A pod of a lower one is kept no room from it.
     """
     # Equal requests are one object in a ledger's records.
     asking: dict[Request, bool] = {}
-    found = []
+    found, nominated = [], []
     for pod in snapshot.pending:
         is_asking = asking.get(pod.request)
         if is_asking is None:
@@ -85,16 +93,46 @@ def pending_claims(
             asking[pod.request] = is_asking
         if not is_asking or pod.is_gated:
             continue
+        if pod.nominated_node and pod.priority >= priority:
+            nominated.append(pod)
+            continue
         since = pod.unschedulable_since
         if since is None or since > unschedulable_before:
             found.append(pod)
-    found.sort(key=lambda pod: (pod.created, pod.uid))
+    for pods in (found, nominated):
+        pods.sort(key=lambda pod: (pod.created, pod.uid))
     return [
-        PendingClaim(
-            pod.request, pod.constraints, gpu_requirements=pod.gpu_requirements
-        )
-        for pod in found
+        *(
+            _claim_of(pod, _only_on(pod.nominated_node, pod.constraints))
+            for pod in nominated
+        ),
+        *(_claim_of(pod, pod.constraints) for pod in found),
     ]
+
+
+def _claim_of(pod: PendingPod, constraints: Constraints) -> PendingClaim:
+    """Return what a pending pod takes."""
+    return PendingClaim(pod.request, constraints, gpu_requirements=pod.gpu_requirements)
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeConstraints:
+    """The constraints of a pod that is to go to one node."""
+
+    node_name: str
+    node_selector: Mapping[str, str]
+    affinity_terms: tuple[SelectorTerm, ...] | None
+    tolerations: tuple[Toleration, ...]
+
+
+def _only_on(node_name: str, constraints: Constraints) -> Constraints:
+    """Return `constraints` with the node that kube-scheduler makes room on."""
+    return _NodeConstraints(
+        node_name,
+        constraints.node_selector,
+        constraints.affinity_terms,
+        constraints.tolerations,
+    )
 
 
 def without_pod(snapshot: Snapshot, namespace: str, name: str) -> Snapshot | None:

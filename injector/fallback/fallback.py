@@ -260,7 +260,9 @@ class Fallback:
         def choose_on(
             snapshot: Snapshot, held: tuple[PendingClaim, ...]
         ) -> Choice | None:
-            pending = pending_claims(snapshot, resources, unschedulable_before)
+            pending = pending_claims(
+                snapshot, resources, unschedulable_before, case.pod.decoded.priority
+            )
             return choose_alternative(
                 snapshot,
                 alternatives,

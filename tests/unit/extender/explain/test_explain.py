@@ -747,3 +747,36 @@ def test_other_pods_are_not_found(namespace: str, name: str) -> None:
 
 def test_every_verdict_has_its_numbers() -> None:
     assert set(DETAILS) == set(Verdict)
+
+
+@pytest.mark.parametrize(
+    ("nominated", "own", "reason"),
+    [
+        pytest.param({}, 0, "Insufficient cpu", id="equal"),
+        pytest.param({"priority": 9}, 5, "Insufficient cpu", id="higher"),
+        pytest.param({"priority": 4}, 5, None, id="lower: it would be preempted"),
+        pytest.param({"node": ""}, 0, None, id="not nominated"),
+        pytest.param({"node": "b"}, 0, None, id="to another node"),
+        pytest.param({"node": "ghost"}, 0, None, id="to a node that is gone"),
+        pytest.param({"uid": "me"}, 0, None, id="the pod itself"),
+    ],
+)
+def test_room_that_kube_scheduler_keeps_for_another_pod_is_counted(
+    nominated: dict[str, Any], own: int, reason: str | None
+) -> None:
+    waiting = make_pod(
+        name="victim",
+        uid=nominated.get("uid", "other"),
+        gpus=1,
+        cpu="6",
+        spec={"priority": nominated.get("priority", 0)},
+        status={"nominatedNodeName": nominated.get("node", "a")},
+    )
+    pod = make_pod(uid="me", gpus=1, cpu="4", spec={"priority": own})
+    nodes = [make_node(name=name, gpus=4, cpu="8") for name in ("a", "b")]
+    snapshot = make_snapshot(nodes=nodes, pods=[waiting])
+
+    rows = page_of(pod, snapshot).nodes
+
+    reasons = {row.name: row.scheduler.reason for row in rows}
+    assert reasons["a"] == reason

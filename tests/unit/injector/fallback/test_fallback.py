@@ -724,6 +724,57 @@ def test_pending_pods_come_first(waiting: Tree, outcome: str) -> None:
     assert Admissions(nodes=nodes, pods=[waiting]).outcome() == outcome
 
 
+LONG_UNSCHEDULABLE = unschedulable("2027-01-15T07:58:00Z")
+
+
+@pytest.mark.parametrize(
+    ("nominated", "own", "outcome"),
+    [
+        pytest.param({"node": "a"}, None, "2g.20gb->gpu", id="equal priority"),
+        pytest.param({"node": "a", "priority": 7}, 5, "2g.20gb->gpu", id="higher"),
+        pytest.param({"node": "a", "priority": 5}, 5, "2g.20gb->gpu", id="both 5"),
+        pytest.param({"node": "a", "priority": 4}, 5, "kept", id="lower"),
+        pytest.param({"node": "a", "priority": -1}, None, "kept", id="below none"),
+        pytest.param({"node": ""}, None, "kept", id="not nominated"),
+        pytest.param({"node": "b"}, None, "kept", id="to a node without slices"),
+        pytest.param({"node": "ghost"}, None, "kept", id="to a node that is gone"),
+        pytest.param({"node": "a", "asks": MIG_3G}, None, "kept", id="other slices"),
+        pytest.param({"node": "a", "asks_too_much": True}, None, "kept",
+                     id="whose room is not there yet"),
+        pytest.param({"node": "a", "priority": "high"}, None, "2g.20gb->gpu",
+                     id="with a priority that is no number"),
+    ],
+)  # fmt: skip
+def test_room_is_kept_for_a_pod_that_kube_scheduler_nominated(
+    nominated: dict[str, Any], own: int | None, outcome: str
+) -> None:
+    nodes = [slices("a", g2=1), slices("b", gpus=1)]
+    asked = {nominated.get("asks", MIG_2G): 2 if "asks_too_much" in nominated else 1}
+    waiting = pending(
+        asked,
+        name="p",
+        conditions=LONG_UNSCHEDULABLE,
+        nominatedNodeName=nominated["node"],
+    )
+    if "priority" in nominated:
+        waiting["spec"]["priority"] = nominated["priority"]
+    review = make_review()
+    if own is not None:
+        review["spec"]["priority"] = own
+
+    assert Admissions(nodes=nodes, pods=[waiting]).outcome(review) == outcome
+
+
+def test_a_nominated_pod_takes_room_on_its_node_alone() -> None:
+    nodes = [slices("a", g2=2), slices("b", g2=1)]
+    waiting = pending({MIG_2G: 1}, name="p", nominatedNodeName="a")
+    admissions = Admissions(nodes=nodes, pods=[waiting])
+
+    assert admissions.outcome(make_review({MIG_2G: 1})) == "kept"
+    assert admissions.outcome(make_review({MIG_2G: 1})) == "kept"
+    assert admissions.outcome(make_review({MIG_2G: 1})) == "kept_full"
+
+
 def test_pending_pods_that_fit_nowhere_take_nothing() -> None:
     waiting = [pending({MIG_2G: 3}, name=f"p{index}") for index in range(3)]
     admissions = Admissions(nodes=[slices("a", g2=2)], pods=waiting)
