@@ -6,7 +6,7 @@ wanted, each once: a node without GPUs fails no check of their type beside that.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -17,8 +17,8 @@ from extender.explain.explain import Explanation
 from extender.explain.scheduler_checks import (
     TOO_MANY_PODS,
     SchedulerChecks,
-    show_misses,
     show_taints,
+    show_terms,
 )
 from scoring.candidates import LABELLED, Candidates, PodRequest
 from scoring.eligibility import (
@@ -28,6 +28,7 @@ from scoring.eligibility import (
     WRONG_NODE_NAME,
 )
 from scoring.feasibility import Verdict, failed_checks
+from scoring.gpu.suitability import Suitability, suitability
 from scoring.quantity import show_amount, show_bytes
 from scoring.resources import CPU, PODS, is_whole_gpu
 from scoring.snapshot import BoolArray, IndexArray, Int64Array
@@ -43,6 +44,7 @@ MAX_LOOKED_AT: Final = 200
 WRONG_NAME: Final = "nodeName"
 NO_RESOURCE: Final = "gpuResource"
 GPU_TYPE: Final = "gpuType"
+GPU_SHARED: Final = "gpuShared"
 GPU_TYPE_UNKNOWN: Final = "gpuTypeUnknown"
 GPU_MEMORY: Final = "gpuMemory"
 LABELS: Final = "nodeAffinity"
@@ -59,6 +61,7 @@ _ORDER: Final = (
     NO_RESOURCE,
     GPU_TYPE,
     GPU_TYPE_UNKNOWN,
+    GPU_SHARED,
     GPU_MEMORY,
     LABELS,
     TOO_SMALL,
@@ -189,10 +192,16 @@ class _Builder:
         ours: dict[Verdict, BoolArray] = {}
         if self._pod_request.request:
             short = np.logical_or.reduce(judged.short, axis=0)
-            for verdict, failed in failed_checks(
+            found = failed_checks(
                 self._candidates, self._pod_request, short & ~self._candidates.nominated
-            ):
-                ours[verdict] = ours.get(verdict, self._none) | failed
+            )
+            for verdict, failed in found:
+                # An entry of the node selector is told as that.
+                is_label = verdict is Verdict.WRONG_TYPE and verdict not in ours
+                if is_label and self._pod_request.accelerator is not None:
+                    ours[verdict] = self._none
+                else:
+                    ours[verdict] = ours.get(verdict, self._none) | failed
         self._ours = ours
         absent = [Verdict.IN_PARTS, Verdict.NO_GPU, Verdict.NO_SUCH_RESOURCE]
         self._lacking = self._where(*absent)
@@ -250,7 +259,7 @@ class _Builder:
 
     def of_gpus(self) -> Iterable[FailedCheck]:
         """Yield our own checks but those of amounts."""
-        lacking, judged = self._lacking, self._judged
+        lacking, judged, shared = self._lacking, self._judged, self._suits_if_shared()
         resource = next((name for name, _ in self._pod_request.request), "")
         primary = self._pod_request.primary or resource
         for kind, verdicts, phrase, name in (
@@ -261,6 +270,7 @@ class _Builder:
                 primary,
             ),
             (GPU_TYPE, (Verdict.WRONG_TYPE,), self._say_types, ""),
+            (GPU_SHARED, (Verdict.WRONG_TYPE,), self._say_shared, ""),
             (
                 GPU_TYPE_UNKNOWN,
                 (Verdict.TYPE_UNKNOWN,),
@@ -283,8 +293,27 @@ class _Builder:
                 failed = failed & (~lacking | self._gone)
             else:
                 failed = failed & ~lacking
+            if kind in {GPU_TYPE, GPU_SHARED}:
+                failed = failed & (shared if kind == GPU_SHARED else ~shared)
             detail = partial(_detail_of, judged, verdicts, self._ours)
             yield FailedCheck(kind, failed, phrase, detail, name)
+
+    def _suits_if_shared(self) -> BoolArray:
+        """Return whose GPUs would suit a pod that takes shares and slices."""
+        pod_request, gpus = self._pod_request, self._judged.snapshot.gpus
+        wanted = pod_request.gpu_requirements
+        if not wanted.wants_whole_gpus or not wanted.is_readable:
+            return self._none
+        taking = replace(wanted, is_sharing_allowed=True)
+        suits = np.array(
+            [
+                suitability(kind, taking, pod_request.request) is Suitability.SUITS
+                for kind in gpus.kinds
+            ],
+            dtype=np.bool_,
+        )
+        found: BoolArray = suits[gpus.codes[self._candidates.columns]]
+        return found
 
     def of_amounts(self) -> Iterable[FailedCheck]:
         """Yield what is too little, of every resource and whoever counts it."""
@@ -325,10 +354,24 @@ class _Builder:
         )
 
     def _say_labels(self, indexes: IndexArray) -> str:
-        facts, constraints = self._checks.facts, self._checks.constraints
-        texts = (show_misses(facts[i], constraints) for i in _some(indexes))
         verb = "does" if len(indexes) == 1 else "do"
-        return f"{verb} not match its node selector or affinity{_most_common(texts)}"
+        selector = self._checks.constraints.node_selector
+        missed: Counter[str] = Counter()
+        values: dict[str, Counter[str]] = {key: Counter() for key in selector}
+        for index in _some(indexes):
+            labels = self._checks.facts[index].labels
+            for key, value in selector.items():
+                if labels.get(key) != value:
+                    missed[key] += 1
+                    values[key][labels.get(key, "no such label")] += 1
+        if not missed:
+            wanted = show_terms(self._checks.constraints)
+            return f"{verb} not match its node affinity{wanted}"
+        key = missed.most_common(1)[0][0]
+        has = [value for value, _ in values[key].most_common(MAX_VALUES)]
+        has += ["..."] if len(values[key]) > MAX_VALUES else []
+        shown = f"{key}={selector[key]}, there is {', '.join(has)}"
+        return f"{verb} not match its node selector ({shown})"
 
     def _say_taints(self, indexes: IndexArray) -> str:
         facts, constraints = self._checks.facts, self._checks.constraints
@@ -363,6 +406,10 @@ class _Builder:
     def _say_types(self, indexes: IndexArray) -> str:
         verb = "has" if len(indexes) == 1 else "have"
         return f"{verb} other GPUs{_most_common(self.kinds_of(indexes))}"
+
+    def _say_shared(self, indexes: IndexArray) -> str:
+        verb = "has" if len(indexes) == 1 else "have"
+        return f"{verb} no whole GPUs{_most_common(self.kinds_of(indexes))}"
 
     def kinds_of(self, indexes: IndexArray) -> Counter[str]:
         """Return what the GPUs of some nodes are called, and how many have them."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from extender.explain.details import DETAILS, Judged
 from extender.explain.explain import NOT_SENT, Explanation
+from extender.explain.pod import Admission, Subject
 from extender.explain.remedies import Remedy
 from extender.explain.summary import Group, NearMiss, Reason, Summary, summarize
 from extender.tracking.last_answers import LastAnswer
@@ -341,8 +342,14 @@ class SummaryRow(_Row, frozen=True):
             room=summary.room,
             replicas=subject.replicas,
             change="" if admission is None else admission.change,
-            warnings=() if admission is None else admission.warnings,
+            warnings=() if admission is None else tuple(_warnings(subject, admission)),
         )
+
+
+def _warnings(subject: Subject, admission: Admission) -> Iterator[str]:
+    """Yield the webhook's warnings that are not told as an obstacle already."""
+    told = {obstacle.text.casefold() for obstacle in subject.obstacles}
+    yield from (text for text in admission.warnings if text.casefold() not in told)
 
 
 def _best_rows(explanation: Explanation, best: IndexArray) -> Iterator[BestRow]:
@@ -473,7 +480,10 @@ def _notes(explanation: Explanation) -> list[str]:
             "No node passes kube-scheduler's own checks, so it does not ask"
             " gpu-extender."
         )
-    elif offered >= MIN_FEASIBLE_NODES:
+    elif (
+        offered >= MIN_FEASIBLE_NODES
+        and explanation.subject.pod_request.gpu_requirements.is_readable
+    ):
         notes.append(
             f"kube-scheduler offers a sample of these {offered} nodes, unless"
             " percentageOfNodesToScore is 100."

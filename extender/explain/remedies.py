@@ -15,6 +15,7 @@ from extender.explain.details import Judged
 from extender.explain.failed_checks import (
     CORDON,
     GPU_MEMORY,
+    GPU_SHARED,
     GPU_TYPE,
     GPU_TYPE_UNKNOWN,
     GPUS_NOT_READY,
@@ -55,7 +56,7 @@ class Remedy(msgspec.Struct, frozen=True, rename="camel"):
     action : str
         ``askLess``, ``type``, ``gpuMemory``, ``label``, ``resource``, ``selector``,
         ``affinity``, ``tolerate``, ``uncordon``, ``nodeReady``, ``gpusReady``,
-        ``share``, ``nodeName`` or ``wait``.
+        ``share``, ``sharing``, ``nodeName`` or ``wait``.
     text : str
         In words, to stand after "Would help: ".
     node : str
@@ -229,11 +230,14 @@ def _other_type(situation: Situation) -> Found:
     if len(indexes):
         model, count = situation.kinds_of(indexes).most_common(1)[0]
         node = situation.names[int(indexes[0])]
-        whole = (
-            ", which takes shared GPUs" if "shared" in model or "cut" in model else ""
-        )
-        text = f"accept {model}{whole} ({_nodes(count)} then)"
-        yield 1.1, Remedy("type", text, node, count, value=model)
+        text = f"accept {model}, too ({_nodes(count)} then)"
+        yield 1.45, Remedy("type", text, node, count, value=model)
+    indexes = np.flatnonzero(situation.fails_only(GPU_SHARED))
+    if len(indexes):
+        node = situation.names[int(indexes[0])]
+        name = situation.judged.options.builder.annotations.sharing
+        text = f"take shared GPUs by {name}: allowed ({_nodes(len(indexes))} then)"
+        yield 1.3, Remedy("sharing", text, node, len(indexes), value=name)
     indexes = np.flatnonzero(situation.fails_only(GPU_MEMORY))
     if len(indexes):
         gpus = situation.judged.snapshot.gpus

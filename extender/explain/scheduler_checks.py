@@ -31,6 +31,9 @@ INSUFFICIENT: Final = "Insufficient "
 # Of taints or labels in one detail: a pod has room for thousands of selectors.
 MAX_LISTED: Final = 10
 
+# Of requirements, and of the values of one, in a sentence.
+MAX_SHOWN: Final = 2
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SchedulerChecks:
@@ -206,6 +209,17 @@ def show_misses(node: NodeFacts, constraints: Constraints) -> str:
         if node.labels.get(key) != value
     ]
     return _listed(missed, "; ")
+
+
+def show_terms(constraints: Constraints) -> str:
+    """Return the first requirements of the required node affinity, in brackets."""
+    terms = constraints.affinity_terms or ()
+    found = [
+        f"{item.key} {item.operator} {','.join((item.values or ())[:MAX_SHOWN])}"
+        for term in terms[:1]
+        for item in (*(term.expressions or ()), *(term.fields or ()))[:MAX_SHOWN]
+    ]
+    return f" ({' and '.join(found).rstrip()})" if found else ""
 
 
 def _listed(items: Sequence[str], joint: str) -> str:

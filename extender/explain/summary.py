@@ -143,11 +143,15 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
     obstacles = explanation.subject.obstacles
     remedies: tuple[Remedy, ...] = ()
     nearest: tuple[NearMiss, ...] = ()
-    if not len(fitting):
+    # Calls about a pod that cannot be read are answered 400: no node is judged.
+    is_judged = explanation.subject.pod_request.gpu_requirements.is_readable
+    if not len(fitting) and is_judged:
         remedies = find_remedies(_situation(explanation, judged, checks))
         nearest = tuple(_nearest(explanation, checks))
     deadline.check()
-    counts = _scheduler_reasons(explanation)
+    counts = _scheduler_reasons(explanation) if is_judged else {}
+    if not is_judged:
+        reasons = ()
     classes = {obstacle.reason_class for obstacle in obstacles}
     classes |= {r.reason_class for r in reasons} if not len(fitting) else {FITS}
     if not len(every):
@@ -157,7 +161,7 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
         sentence=sentence,
         reason_classes=frozenset(classes),
         reasons=reasons,
-        groups=tuple(_groups(explanation)),
+        groups=tuple(_groups(explanation)) if is_judged else (),
         scheduler_message="" if len(fitting) else _message(counts, len(every)),
         scheduler_reasons=counts,
         nearest=nearest,
@@ -337,7 +341,9 @@ def _nearest(explanation: Explanation, checks: FailedChecks) -> Iterator[NearMis
     shortfall = np.zeros(len(names))
     for check in checks.failed:
         if check.gives is None:
-            shortfall += check.failed  # as much as the whole of an amount
+            # As much as the whole of an amount; of another type is far away.
+            is_far = check.kind in {GPU_TYPE, GPU_TYPE_UNKNOWN}
+            shortfall += np.where(check.failed, 2.0 if is_far else 1.0, 0.0)
         else:
             part = 1 - np.minimum(check.gives, check.asked) / check.asked
             shortfall += np.where(check.failed, part, 0.0)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from extender.explain.page import ExplanationPage, SummaryRow
-from extender.explain.summary import REMEDY_JOINT
 from extender.explain.table import GAP, WIDTH, printable
 from scoring.quantity import show_amount
 from scoring.resources import PODS
@@ -21,6 +20,8 @@ MAX_DETAILS: Final = 3
 MAX_SENTENCE: Final = 3
 
 MAX_NOTE: Final = 2
+
+MAX_MESSAGE: Final = 4
 
 MAX_NAME: Final = 40
 
@@ -114,9 +115,8 @@ def _groups(summary: SummaryRow) -> list[str]:
         rows.append((str(count), f"{len(rest)} other pairs of reasons", ""))
     lines = list(_columns(rows, (7, 52, 40)))
     if summary.scheduler_message:
-        lines += _wrap(
-            f"As kube-scheduler puts it: {summary.scheduler_message}", MAX_NOTE
-        )
+        message = f"As kube-scheduler puts it: {summary.scheduler_message}"
+        lines += _wrap(message, MAX_MESSAGE)
     return lines
 
 
@@ -181,7 +181,7 @@ def _help(summary: SummaryRow) -> list[str]:
         return []
     line = f"{head}{summary.help}"
     if len(line) > WIDTH and summary.remedies:  # the first alone
-        line = head + summary.help.split(REMEDY_JOINT, maxsplit=1)[0]
+        line = head + summary.remedies[0].text
     return [_crop(line)]
 
 
