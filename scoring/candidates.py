@@ -11,9 +11,9 @@ from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.protocols import BoundPod
 from scoring.resources import (
-    GPU_VENDORS,
     Request,
     ResourceScope,
+    is_of_gpus,
     is_part,
     is_whole_gpu,
     vendor_of,
@@ -289,7 +289,7 @@ def _rows_of_gpus(
     for row, resource in enumerate(resources):
         if is_part(resource) and vendor_of(resource) == vendor:
             parts.append(row)
-        elif is_whole_gpu(resource) or vendor_of(resource) in GPU_VENDORS:
+        elif is_whole_gpu(resource) or is_of_gpus(resource):
             others.append(row)
     return tuple(parts), tuple(others)
 

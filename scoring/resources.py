@@ -52,13 +52,10 @@ class ResourceScope:
         """Whether pods are judged on `resource`."""
         return resource.startswith(self.managed_prefixes) or self.is_gpu(resource)
 
-    def is_tracked(self, resource: str) -> bool:
-        """Whether `resource` has a row in a snapshot."""
-        return (
-            resource in STANDARD_RESOURCES
-            or resource == PODS
-            or self.is_managed(resource)
-        )
+
+def any_resource(_resource: str) -> bool:
+    """Say that every resource counts, whatever its name."""
+    return True
 
 
 class Remembered(BoundedDict[str, bool]):
@@ -81,6 +78,11 @@ class Remembered(BoundedDict[str, bool]):
 # Whose GPUs they are that a resource or a label tells of.
 GPU_VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
 
+# Makers of other things, too, whose GPUs have a domain of their own.
+_GPU_DOMAIN: Final = "gpu."
+
+_MAKERS_OF_MORE: Final = frozenset({"intel"})
+
 # Compute modes of AMD: in each but the first, a card is several devices.
 _AMD_PARTITION: Final = re.compile(r"amd\.com/[sdtqc]px_nps\d", re.ASCII)
 
@@ -95,6 +97,18 @@ def vendor_of(key: str) -> str:
     """
     domain, slash, _ = key.partition("/")
     return domain.rpartition(".")[0].rpartition(".")[2] if slash else ""
+
+
+def is_of_gpus(resource: str) -> bool:
+    """Whether a resource counts GPUs, or belongs to them, by its domain.
+
+    >>> is_of_gpus("gpu.intel.com/i915"), is_of_gpus("intel.com/sriov_nic")
+    (True, False)
+    """
+    vendor = vendor_of(resource)
+    return vendor in GPU_VENDORS and (
+        vendor not in _MAKERS_OF_MORE or resource.startswith(_GPU_DOMAIN)
+    )
 
 
 def is_amd_partition(resource: str) -> bool:

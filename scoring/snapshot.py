@@ -118,7 +118,7 @@ def no_gpu_columns(count: int) -> GpuColumns:
 class Snapshot:
     """Immutable state of all nodes at one moment.
 
-    N is the number of nodes and R the number of tracked resources. Column
+    N is the number of nodes and R the number of resources. Column
     ``i`` of an array is the node ``nodes.names[i]``; row ``r`` of a table is
     the resource ``resources[r]``. Quantities are int64 base units: millicores
     for ``cpu``, bytes for memory and storage, counts for the rest.

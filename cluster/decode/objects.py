@@ -252,7 +252,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     Attributes
     ----------
     allocatable, capacity : tuple of (str, int)
-        Positive amounts of tracked resources, in base units.
+        Positive amounts, in base units.
     is_faulted : bool
         Whether a fault signal says that the GPUs are not ready.
     gpus : NodeGpus
@@ -295,7 +295,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     Attributes
     ----------
     request : tuple of (str, int)
-        Effective request of tracked resources, in base units; equal ones are shared.
+        Effective request, in base units; equal ones are shared.
     is_managed : bool
         Whether it asks for a resource that we manage.
     created, unschedulable_since : float

@@ -36,7 +36,14 @@ from scoring.gpu.requirements import (
 )
 from scoring.pod_request import effective_request, is_resizing, read_amounts
 from scoring.quantity import QuantityError, shorten
-from scoring.resources import PODS, Remembered, Request, ResourceScope
+from scoring.resources import (
+    PODS,
+    STANDARD_RESOURCES,
+    Remembered,
+    Request,
+    ResourceScope,
+    any_resource,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +107,8 @@ class RecordBuilder:
     ----------
     requirements_reader : GpuRequirementsReader
         Reads those annotations.
-    is_tracked, is_managed : callable
-        Those of `scope`, remembered.
+    is_managed : callable
+        That of `scope`, remembered.
     """
 
     scope: ResourceScope
@@ -118,15 +125,13 @@ class RecordBuilder:
         repr=False,
         compare=False,
     )
-    is_tracked: Callable[[str], bool] = field(init=False, repr=False, compare=False)
     is_managed: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         reader = GpuRequirementsReader(self.annotations, self.gpus)
         object.__setattr__(self, "requirements_reader", reader)
-        for name in ("is_tracked", "is_managed"):
-            remembered = Remembered(getattr(self.scope, name))
-            object.__setattr__(self, name, remembered.__getitem__)
+        remembered = Remembered(self.scope.is_managed)
+        object.__setattr__(self, "is_managed", remembered.__getitem__)
 
     def node_record(self, node: Node) -> tuple[NodeRecord, list[Fault]]:
         """Return the record of `node` and the faults of its fields."""
@@ -136,7 +141,7 @@ class RecordBuilder:
         statuses = {item.type: item.status for item in node.status.conditions or ()}
         status = node.status
         allocatable, capacity = (
-            _positive(read_amounts(amounts or {}, path, self.is_tracked, collect))
+            _positive(read_amounts(amounts or {}, path, any_resource, collect))
             for path, amounts in (
                 ("status.allocatable", status.allocatable),
                 ("status.capacity", status.capacity),
@@ -226,10 +231,17 @@ class RecordBuilder:
         return known
 
     def request_of(self, pod: Pod, faults: list[Fault]) -> Request:
-        """Return the effective request of tracked resources; add to `faults`."""
+        """Return the effective request; add to `faults`."""
         return effective_request(
-            pod.spec, self.is_tracked, _collector(faults), _resized(pod)
+            pod.spec, any_resource, _collector(faults), _resized(pod)
         )
+
+    def judged_request_of(self, pod: Pod, faults: list[Fault]) -> Request:
+        """Return what of the request the verbs, or kube-scheduler, always judge."""
+        return effective_request(pod.spec, self._is_judged, _collector(faults))
+
+    def _is_judged(self, resource: str) -> bool:
+        return resource in STANDARD_RESOURCES or self.is_managed(resource)
 
     def gpu_requirements_of(self, pod: Pod, faults: list[Fault]) -> GpuRequirements:
         """Return what the pod wants of the GPUs; add to `faults`."""

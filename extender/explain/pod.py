@@ -97,7 +97,7 @@ class Subject:
     pod_request : PodRequest
         What the verbs judge it by.
     request : tuple of (str, int)
-        Its whole effective request of tracked resources, with its one ``pods``.
+        Its whole effective request, with its one ``pods``.
     constraints : PodConstraints
         Without the node that it has already.
     not_modelled : tuple of str

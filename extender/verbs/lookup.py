@@ -22,6 +22,9 @@ def read_pod_request(pod: Pod, options: VerbOptions) -> PodRequest:
     """Return the request of `pod`; raise `wire.WireError` with all faults."""
     faults: list[Fault] = []
     held, is_managed = options.builder.held_by(pod, faults)
+    if faults:  # an amount that no verb judges may be unreadable
+        faults.clear()
+        held = options.builder.judged_request_of(pod, faults)
     asked = _asked(held if is_managed else (), pod.spec.node_selector or {}, options)
     gpu_requirements = (
         options.builder.gpu_requirements_of(pod, faults)

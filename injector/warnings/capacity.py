@@ -73,7 +73,6 @@ class CapacityCheck:
     ) -> None:
         self._source = source
         self._gpu_reader = gpu_reader
-        self._is_tracked = Remembered(scope.is_tracked).__getitem__
         self._is_gpu = Remembered(scope.is_gpu).__getitem__
         # PERF: the nodes change seldom, and pods ask alike.
         self._largest = _Largest(-1)
@@ -84,7 +83,7 @@ class CapacityCheck:
             snapshot = self._source.current()
         except NotSyncedError:
             return ()
-        request = tuple(item for item in pod.request if self._is_tracked(item[0]))
+        request = pod.request
         gpus = tuple(item for item in request if self._is_gpu(item[0]))
         if not gpus:
             return ()

@@ -91,7 +91,7 @@ def test_what_a_resized_pod_holds_is_what_kube_scheduler_counts(
         return
     refusal = wait_until_refused(client, "train")
     assert "Insufficient cpu" in str(refusal)
-    explanation = product.get_json("/explain?namespace=default&pod=train")
+    explanation = product.get_json("/explain?namespace=default&pod=train&nodes=true")
     assert "Insufficient cpu" in str(explanation["nodes"])
 
     write_status(client, status_of("2", "2"))

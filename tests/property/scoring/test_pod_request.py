@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from cluster.decode.objects import Pod, PodSpec
 from scoring.pod_request import effective_request, is_resizing
-from tests.builders import GPU, SCOPE, Tree, make_container, make_pod
+from scoring.resources import any_resource
+from tests.builders import GPU, Tree, make_container, make_pod
 
 RESOURCES = ("cpu", "memory", GPU)
 AMOUNTS = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 9), max_size=3)
@@ -81,7 +82,7 @@ def test_the_effective_request_is_the_most_that_runs_at_the_same_time(
 
     request = effective_request(
         msgspec.convert(spec, PodSpec),
-        SCOPE.is_tracked,
+        any_resource,
         lambda path, _error: faults.append(path),
     )
 
@@ -136,7 +137,7 @@ def test_a_resize_counts_the_largest_of_what_is_said_of_each_container(
     faults: list[str] = []
 
     request = effective_request(
-        pod.spec, SCOPE.is_tracked, lambda path, _error: faults.append(path), pod.status
+        pod.spec, any_resource, lambda path, _error: faults.append(path), pod.status
     )
 
     assert not faults

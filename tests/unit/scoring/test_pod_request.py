@@ -6,8 +6,8 @@ import pytest
 from cluster.decode.objects import Pod, PodSpec
 from scoring.pod_request import effective_request, extended_fault, is_resizing
 from scoring.quantity import MAX_QUANTITY, QuantityError
-from scoring.resources import Request
-from tests.builders import GPU, SCOPE, Tree, make_container, make_pod
+from scoring.resources import Request, any_resource
+from tests.builders import GPU, Tree, make_container, make_pod
 
 MIG = "nvidia.com/mig-1g.10gb"
 
@@ -25,7 +25,7 @@ def request_and_faults(pod: Tree) -> tuple[Request, dict[str, str]]:
         faults[path] = error.reason
 
     spec = msgspec.convert(pod["spec"], PodSpec)
-    return effective_request(spec, SCOPE.is_tracked, collect), faults
+    return effective_request(spec, any_resource, collect), faults
 
 
 def gpus(count: int, *, is_sidecar: bool = False) -> Tree:
@@ -175,8 +175,15 @@ def test_overhead_is_added_to_pod_level_resources_too() -> None:
 
 def test_resources_that_are_not_looked_at_are_skipped_unread() -> None:
     pod = make_pod(requests={"example.com/fpga": "nonsense", GPU: "1"})
+    spec = msgspec.convert(pod["spec"], PodSpec)
+    faults: list[str] = []
 
-    assert requested_by(pod) == {GPU: 1}
+    request = effective_request(
+        spec, GPU.__eq__, lambda path, _error: faults.append(path)
+    )
+
+    assert request == ((GPU, 1),)
+    assert not faults
 
 
 def test_amounts_of_zero_are_left_out() -> None:
@@ -355,7 +362,7 @@ def test_a_pod_in_a_resize_takes_the_largest_that_the_node_may_owe_it(
 
     request = effective_request(
         decoded.spec,
-        SCOPE.is_tracked,
+        any_resource,
         lambda path, _error: faults.append(path),
         decoded.status,
     )
@@ -393,7 +400,7 @@ def test_a_quantity_of_the_status_that_does_not_parse_is_named() -> None:
 
     request = effective_request(
         decoded.spec,
-        SCOPE.is_tracked,
+        any_resource,
         lambda path, _error: faults.append(path),
         decoded.status,
     )

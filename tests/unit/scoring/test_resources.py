@@ -5,28 +5,27 @@ from tests.builders import SCOPE
 
 
 @pytest.mark.parametrize(
-    ("resource", "is_gpu", "is_managed", "is_tracked"),
+    ("resource", "is_gpu", "is_managed"),
     [
-        pytest.param("nvidia.com/gpu", True, True, True, id="whole GPUs"),
-        pytest.param("nvidia.com/gpu.shared", True, True, True, id="shared GPUs"),
-        pytest.param("nvidia.com/mig-1g.10gb", True, True, True, id="MIG slice"),
-        pytest.param("amd.com/gpu", True, True, True, id="AMD"),
-        pytest.param("nvidia.com/gpumem", False, True, True, id="memory of a GPU"),
-        pytest.param("cpu", False, False, True, id="cpu"),
-        pytest.param("memory", False, False, True, id="memory"),
-        pytest.param("ephemeral-storage", False, False, True, id="storage"),
-        pytest.param("pods", False, False, True, id="pods"),
-        pytest.param("hugepages-2Mi", False, False, False, id="huge pages"),
-        pytest.param("example.com/fpga", False, False, False, id="other device"),
-        pytest.param("nvidia.com", False, False, False, id="prefix without slash"),
+        pytest.param("nvidia.com/gpu", True, True, id="whole GPUs"),
+        pytest.param("nvidia.com/gpu.shared", True, True, id="shared GPUs"),
+        pytest.param("nvidia.com/mig-1g.10gb", True, True, id="MIG slice"),
+        pytest.param("amd.com/gpu", True, True, id="AMD"),
+        pytest.param("nvidia.com/gpumem", False, True, id="memory of a GPU"),
+        pytest.param("cpu", False, False, id="cpu"),
+        pytest.param("memory", False, False, id="memory"),
+        pytest.param("ephemeral-storage", False, False, id="storage"),
+        pytest.param("pods", False, False, id="pods"),
+        pytest.param("hugepages-2Mi", False, False, id="huge pages"),
+        pytest.param("example.com/fpga", False, False, id="other device"),
+        pytest.param("nvidia.com", False, False, id="prefix without slash"),
     ],
 )
 def test_the_scope_says_which_resources_are_looked_at(
-    resource: str, is_gpu: bool, is_managed: bool, is_tracked: bool
+    resource: str, is_gpu: bool, is_managed: bool
 ) -> None:
     assert SCOPE.is_gpu(resource) is is_gpu
     assert SCOPE.is_managed(resource) is is_managed
-    assert SCOPE.is_tracked(resource) is is_tracked
 
 
 def test_slices_and_shares_are_no_whole_gpus() -> None:

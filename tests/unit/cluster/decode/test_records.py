@@ -40,7 +40,7 @@ def faults_of(tree: Tree, kind: type[Any] = Node) -> dict[str, str]:
     return {fault.path: fault.message for fault in faults}
 
 
-def test_a_node_record_holds_what_is_tracked() -> None:
+def test_a_node_record_holds_all_that_the_node_offers() -> None:
     record = make_node_record(
         make_node(
             name="a",
@@ -63,6 +63,7 @@ def test_a_node_record_holds_what_is_tracked() -> None:
         "memory": 2**30,
         GPU: 8,
         "pods": 10,
+        "hugepages-2Mi": 8 * 2**20,
     }
     assert dict(record.capacity) == {**dict(record.allocatable), GPU: 9, "cpu": 5000}
     assert [(taint.key, taint.effect) for taint in record.taints] == [
@@ -182,6 +183,7 @@ def test_quantities_of_a_node_that_do_not_parse_are_named_and_left_out() -> None
         for name, said in (
             ("cpu", "'-1': negative"),
             ("memory", "'1.2.3Gi': not a number with an optional suffix"),
+            ("example.com/x", "'nonsense': not a number with an optional suffix"),
         )
     ]
 

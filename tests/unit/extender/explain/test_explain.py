@@ -23,7 +23,7 @@ from scoring.gpu.node_gpus import Bounds, NodeGpus
 from scoring.gpu.requirements import UNREADABLE, GpuRequirements
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
-from tests.builders import Tree, make_node, make_pod, make_snapshot
+from tests.builders import GPU, Tree, make_node, make_pod, make_snapshot
 from tests.extender_app import make_settings
 
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -780,3 +780,48 @@ def test_room_that_kube_scheduler_keeps_for_another_pod_is_counted(
 
     reasons = {row.name: row.scheduler.reason for row in rows}
     assert reasons["a"] == reason
+
+
+@pytest.mark.parametrize(
+    ("resource", "asked", "has"),
+    [
+        pytest.param("rdma/shared_mlx5", "1", None, id="RDMA that the node lacks"),
+        pytest.param("vpc.amazonaws.com/efa", "4", "1", id="too few EFA devices"),
+        pytest.param("intel.com/sriov_nic", "1", "0", id="a NIC that is not healthy"),
+        pytest.param("hugepages-2Mi", "1Gi", "512Mi", id="huge pages"),
+        pytest.param("ephemeral-storage", "9Gi", "8Gi", id="disk"),
+        pytest.param("example.com/fpga", "1", None, id="another device"),
+        pytest.param("habana.ai/gaudi", "1", None, id="an accelerator of others"),
+        pytest.param(
+            "kubernetes.io/batch-cpu", "4k", "2k", id="amounts of Koordinator"
+        ),
+    ],
+)
+def test_every_resource_that_a_pod_asks_counts(
+    resource: str, asked: str, has: str | None
+) -> None:
+    more = {} if has is None else {resource: has}
+    pods = [
+        make_pod(requests={SLICE: "1", resource: amount}) for amount in (asked, "0")
+    ]
+    lacking = make_node(name="a", resources={SLICE: "14", **more})
+    richer = make_node(name="b", resources={GPU: "2", resource: "100Gi"})
+    snapshot = make_snapshot(nodes=[lacking, richer])
+
+    (row, _), (other_row, _) = (page_of(pod, snapshot).nodes for pod in pods)
+
+    assert (row.name, row.scheduler.reason) == ("a", f"Insufficient {resource}")
+    assert not row.offered
+    assert other_row.scheduler.passes
+
+
+def test_what_is_taken_of_any_resource_is_no_longer_free() -> None:
+    rdma = "rdma/shared_mlx5"
+    node = make_node(name="a", gpus=4, resources={rdma: "3"})
+    holder = make_pod(name="holder", requests={rdma: "2"}, node_name="a")
+    pod = make_pod(gpus=1, requests={rdma: "2"})
+
+    row = node_of(pod, node, [holder])
+
+    assert row.scheduler.reason == f"Insufficient {rdma}"
+    assert "1 free of 3" in row.scheduler.detail

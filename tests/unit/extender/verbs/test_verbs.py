@@ -105,7 +105,7 @@ def test_all_quantities_that_do_not_parse_are_named() -> None:
     ]
 
 
-def test_a_quantity_of_a_resource_we_do_not_track_is_not_ours_to_judge() -> None:
+def test_a_quantity_of_a_resource_that_no_verb_judges_may_be_unreadable() -> None:
     pod = make_pod(gpus=1, requests={"example.com/fpga": "1.2.3Gi"})
 
     assert read_pod_request(read_pod(pod), OPTIONS).request == (("nvidia.com/gpu", 1),)
