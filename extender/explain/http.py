@@ -15,6 +15,7 @@ from extender.explain.explain import explain
 from extender.explain.page import ExplanationPage, PageQuery, build_page
 from extender.explain.pod import Admit, Subject, find_subject, read_subjects
 from extender.explain.summary import QUOTA
+from extender.explain.summary_text import render_page
 from extender.tracking.last_answers import LastAnswers
 from extender.verbs.fresh_snapshot import Deadline, deadline_of
 from extender.verbs.options import VerbOptions
@@ -57,6 +58,9 @@ PAGE_PARAMETERS: Final = ("nodes", "node", "limit", "offset")
 
 POST_PARAMETERS: Final = ("asIs",)
 
+# Of an answer in text: whether all its pods fit, ``true`` or ``false``.
+FITS_HEADER: Final = "Gpu-Extender-Fits"
+
 # An explanation of a large cluster takes as long as several calls of the verbs.
 MAX_EXPLANATIONS: Final = 2
 
@@ -71,7 +75,8 @@ class ExplainResource:
 
     Query parameters of both, for rows beside the summary: ``nodes=true`` (all),
     ``node`` (this one alone), ``limit``, ``offset``. ``POST`` takes ``asIs=true``, too:
-    the pod is not taken through the webhook's steps.
+    the pod is not taken through the webhook's steps. Whoever accepts ``text/plain`` is
+    answered as ``gpu-extender explain`` prints it, with `FITS_HEADER`.
 
     Parameters
     ----------
@@ -166,8 +171,7 @@ class ExplainResource:
         finally:
             with self._lock:
                 self._active -= 1
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(pages[0] if len(pages) == 1 else pages)
+        _write(req, resp, pages, query.node)
 
     def _enter(self) -> None:
         """Begin an explanation; raise a 503 where as many are under way as may be."""
@@ -211,6 +215,24 @@ class ExplainResource:
         return build_page(
             explanation, query, last_answers, self._age_seconds(), deadline=deadline
         )
+
+
+def _write(
+    req: falcon.Request,
+    resp: falcon.Response,
+    pages: Sequence[ExplanationPage],
+    node: str,
+) -> None:
+    """Answer with pages in the form that the caller wants: JSON unless it says text."""
+    known = (falcon.MEDIA_JSON, falcon.MEDIA_TEXT)
+    if req.client_prefers(known) != falcon.MEDIA_TEXT:
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(pages[0] if len(pages) == 1 else pages)
+        return
+    fits = all(page.summary is not None and page.summary.fits for page in pages)
+    resp.set_header(FITS_HEADER, str(fits).lower())
+    resp.content_type = falcon.MEDIA_TEXT
+    resp.text = "\n".join(render_page(page, node) for page in pages)
 
 
 def _query_of(req: falcon.Request) -> PageQuery:

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from extender.explain.page import ExplanationPage, SummaryRow
-from extender.explain.table import GAP, WIDTH, printable
+from extender.explain.table import (
+    GAP,
+    WIDTH,
+    printable,
+    render,
+    render_narrow,
+    render_node,
+)
 from scoring.quantity import show_amount
 from scoring.resources import PODS
 
@@ -29,6 +36,25 @@ MAX_GROUPS: Final = 8
 
 # Select Graphic Rendition of ECMA-48: bold green, bold red, dim, and an end to it.
 _GOOD, _BAD, _DIM, _END = "\x1b[1;32m", "\x1b[1;31m", "\x1b[2m", "\x1b[0m"
+
+
+def render_page(
+    page: ExplanationPage,
+    node: str = "",
+    *,
+    is_wide: bool = False,
+    has_colours: bool = False,
+) -> str:
+    """Return the summary of a page, and its rows if it has any.
+
+    `node` is the one that is shown in full; empty for a table.
+    """
+    summary = render_summary(page, has_colours=has_colours)
+    if not page.nodes:
+        return summary
+    if node:
+        return f"{summary}\n{render_node(page)}"
+    return f"{summary}\n{render(page) if is_wide else render_narrow(page)}"
 
 
 def render_summary(page: ExplanationPage, *, has_colours: bool = False) -> str:

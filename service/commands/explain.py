@@ -16,8 +16,7 @@ from cluster.ledger.writer import SnapshotCell
 from extender.explain.explain import explain
 from extender.explain.page import ExplanationPage, PageQuery, build_page
 from extender.explain.pod import Admit, Subject, read_template
-from extender.explain.summary_text import render_summary
-from extender.explain.table import render, render_narrow, render_node
+from extender.explain.summary_text import render_page
 from extender.explain.templates import PodTemplate, templates_in
 from extender.verbs.options import VerbOptions
 from scoring.snapshot import Snapshot
@@ -213,21 +212,14 @@ def _rendered(pages: Sequence[ExplanationPage], options: ExplainOptions) -> str:
     """Return the explanations as text, one after the other, or as JSON or YAML."""
     if options.output in {TEXT, WIDE}:
         has_colours = sys.stdout.isatty() and not options.is_without_colours
-        texts = [_text(page, options, has_colours=has_colours) for page in pages]
+        is_wide = options.output == WIDE
+        texts = [
+            render_page(page, options.node, is_wide=is_wide, has_colours=has_colours)
+            for page in pages
+        ]
         return "\n".join(texts)
     shown: Any = pages[0] if len(pages) == 1 else pages
     if options.output == "yaml":
         tree = msgspec.json.decode(msgspec.json.encode(shown))
         return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
     return msgspec.json.format(msgspec.json.encode(shown)).decode() + "\n"
-
-
-def _text(page: ExplanationPage, options: ExplainOptions, *, has_colours: bool) -> str:
-    """Return the summary, and the rows that are asked for."""
-    summary = render_summary(page, has_colours=has_colours)
-    if not page.nodes:
-        return summary
-    if options.node:
-        return f"{summary}\n{render_node(page)}"
-    table = render(page) if options.output == WIDE else render_narrow(page)
-    return f"{summary}\n{table}"

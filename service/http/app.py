@@ -137,7 +137,7 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
             begun=begun,
         ),
     )
-    app.add_route("/cluster", ClusterResource(cell))
+    app.add_route("/cluster", ClusterResource(cell, health.age_seconds))
     if self_check is not None:
         app.add_route(DOCTOR_PATH, DoctorResource(self_check))
     app.add_route("/metrics", MetricsResource(metrics))

@@ -1,5 +1,6 @@
 """``GET /cluster`` and ``GET /metrics``: what the process knows, and has done."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import falcon
@@ -8,6 +9,8 @@ import prometheus_client
 
 from cluster.ledger.writer import SnapshotSource
 from extender.explain.http import refuse_unknown_parameters, unknown_node
+from scoring.gpu.node_gpus import NodeGpus
+from scoring.resources import is_part, is_whole_gpu
 from scoring.snapshot import Snapshot
 from service.metrics import Metrics
 
@@ -21,10 +24,20 @@ class ClusterResource:
 
     Query parameters: ``limit``, ``continue`` (the last name of the page before),
     ``name`` (one node), ``resource`` (nodes that offer it).
+
+    Parameters
+    ----------
+    age_seconds : callable
+        Returns the time since the last contact with the cluster.
     """
 
-    def __init__(self, source: SnapshotSource) -> None:
+    def __init__(
+        self,
+        source: SnapshotSource,
+        age_seconds: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self._source = source
+        self._age_seconds = age_seconds
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with one page."""
@@ -46,6 +59,7 @@ class ClusterResource:
                 "generation": snapshot.generation,
                 "nodeCount": len(snapshot.nodes.names),
                 "pendingPods": len(snapshot.pending),
+                "ageSeconds": self._age_seconds(),
                 "nodes": [describe_node(snapshot, column) for _, column in page],
                 "continue": page[-1][0] if len(rest) > len(page) else None,
             }
@@ -69,7 +83,8 @@ def _choose(
 
 def describe_node(snapshot: Snapshot, column: int) -> dict[str, Any]:
     """Return one node as plain values; amounts in base units."""
-    amounts = {}
+    amounts: dict[str, dict[str, Any]] = {}
+    gpus = snapshot.gpus.kinds[snapshot.gpus.codes[column]]
     for row, resource in enumerate(snapshot.resources):
         allocatable = int(snapshot.allocatable[row, column])
         requested = int(snapshot.requested[row, column])
@@ -79,12 +94,36 @@ def describe_node(snapshot: Snapshot, column: int) -> dict[str, Any]:
                 "requested": requested,
                 "free": max(allocatable - requested, 0),
             }
+            unit = unit_of(resource, gpus)
+            if unit:
+                amounts[resource]["unit"] = unit
     return {
         "name": snapshot.nodes.names[column],
+        "type": gpus.model,
         "schedulable": bool(snapshot.schedulable[column]),
         "gpusReady": not snapshot.faulted[column],
+        "failing": bool(snapshot.failing[column]),
+        "gpuPods": int(snapshot.gpus.gpu_pods[column]),
         "resources": amounts,
     }
+
+
+def unit_of(resource: str, gpus: NodeGpus) -> str:
+    """Return what one of `resource` is on a node; empty where it is no GPU.
+
+    >>> unit_of("nvidia.com/gpu", NodeGpus(is_shared=True, replicas=4))
+    'share'
+    >>> unit_of("nvidia.com/mig-1g.10gb", NodeGpus()), unit_of("cpu", NodeGpus())
+    ('slice', '')
+    """
+    is_whole = is_whole_gpu(resource)
+    if resource.endswith(".shared") or (is_whole and gpus.is_shared):
+        return "share"
+    if "/mig-" in resource or (is_whole and gpus.profile):
+        return "slice"
+    if is_part(resource) or (is_whole and gpus.is_part):
+        return "part"
+    return "gpu" if is_whole else ""
 
 
 class MetricsResource:

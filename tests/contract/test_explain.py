@@ -256,6 +256,56 @@ def test_nodes_are_filtered_and_come_in_pages(
     assert answer["nextOffset"] == next_offset
 
 
+@pytest.mark.parametrize(
+    ("accept", "is_text"),
+    [
+        pytest.param("text/plain", True, id="text"),
+        pytest.param("text/plain, application/json;q=0.5", True, id="text first"),
+        pytest.param("application/json, text/plain;q=0.5", False, id="JSON first"),
+        pytest.param("*/*", False, id="anything"),
+        pytest.param("image/png", False, id="neither"),
+        pytest.param("", False, id="nothing"),
+    ],
+)
+def test_text_is_answered_to_whoever_prefers_it(
+    small: ExtenderApp, accept: str, is_text: bool
+) -> None:
+    answer = small.client.simulate_get(
+        "/explain",
+        query_string="namespace=ml&pod=waiting",
+        headers={"Accept": accept},
+    )
+
+    assert answer.status_code == 200
+    assert (answer.headers.get("Gpu-Extender-Fits") == "true") == is_text
+    kind = "text/plain; charset=utf-8" if is_text else "application/json"
+    assert answer.headers["Content-Type"] == kind
+    if is_text:
+        page = get(small, "namespace=ml&pod=waiting").json
+        assert answer.text.startswith(page["summary"]["sentence"])
+
+
+def test_text_has_the_rows_that_are_asked_for(small: ExtenderApp) -> None:
+    answers = {
+        query: small.client.simulate_post(
+            "/explain",
+            body=json.dumps(make_pod(gpus=99)),
+            query_string=query,
+            headers={"Accept": "text/plain"},
+        )
+        for query in ("", "nodes=true", "node=a")
+    }
+
+    assert [answer.headers["Gpu-Extender-Fits"] for answer in answers.values()] == [
+        "false",
+        "false",
+        "false",
+    ]
+    assert "\nNODE " not in answers[""].text
+    assert "\nNODE " in answers["nodes=true"].text
+    assert "\na: " in answers["node=a"].text
+
+
 def test_an_unknown_pod_is_404_with_its_name(small: ExtenderApp) -> None:
     answer = get(small, "namespace=ml&pod=ghost")
 

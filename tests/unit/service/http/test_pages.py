@@ -5,7 +5,8 @@ import falcon.testing
 import pytest
 
 from cluster.ledger.writer import SnapshotCell
-from service.http.pages import ClusterResource
+from scoring.gpu.node_gpus import NodeGpus
+from service.http.pages import ClusterResource, unit_of
 from tests.builders import make_node, make_pod, make_snapshot
 
 
@@ -65,9 +66,53 @@ def test_a_node_has_its_amounts_and_what_is_wrong_with_it(
         "allocatable": 4,
         "requested": 6,
         "free": 0,
+        "unit": "gpu",
     }
     assert node["resources"]["cpu"]["allocatable"] == 64_000
     assert (node["schedulable"], node["gpusReady"]) == (True, False)
+    assert (node["type"], node["failing"], node["gpuPods"]) == ("", False, 1)
+    assert "unit" not in node["resources"]["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "gpus", "unit"),
+    [
+        pytest.param("nvidia.com/gpu", NodeGpus(), "gpu", id="a card"),
+        pytest.param("amd.com/gpu", NodeGpus(), "gpu", id="AMD's"),
+        pytest.param("amd.com/spx_nps1", NodeGpus(), "gpu", id="AMD's undivided"),
+        pytest.param("amd.com/cpx_nps4", NodeGpus(), "part", id="AMD's partition"),
+        pytest.param("nvidia.com/gpu", NodeGpus(is_part=True), "part", id="virtual"),
+        pytest.param(
+            "nvidia.com/gpu", NodeGpus(is_shared=True, replicas=4), "share", id="shared"
+        ),
+        pytest.param("nvidia.com/gpu.shared", NodeGpus(), "share", id="by its name"),
+        pytest.param("nvidia.com/mig-1g.10gb", NodeGpus(), "slice", id="a slice"),
+        pytest.param(
+            "nvidia.com/mig-1g.10gb.shared", NodeGpus(), "share", id="of a slice"
+        ),
+        pytest.param(
+            "nvidia.com/gpu", NodeGpus(profile="1g.10gb"), "slice", id="MIG single"
+        ),
+        pytest.param("nvidia.com/gpu-memory", NodeGpus(), "", id="memory"),
+        pytest.param("memory", NodeGpus(), "", id="of the host"),
+    ],
+)
+def test_a_resource_is_shown_with_its_unit(
+    resource: str, gpus: NodeGpus, unit: str
+) -> None:
+    assert unit_of(resource, gpus) == unit
+
+
+def test_a_node_is_shown_with_its_type_and_the_page_with_its_age() -> None:
+    cell = SnapshotCell()
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    cell.publish(make_snapshot(nodes=[make_node(name="n1", gpus=8, labels=labels)]))
+    app = falcon.App()
+    app.add_route("/cluster", ClusterResource(cell, lambda: 1.5))
+
+    page = page_of(falcon.testing.TestClient(app))
+
+    assert (page["ageSeconds"], page["nodes"][0]["type"]) == (1.5, "H100-SXM5-80GB")
 
 
 def test_a_cordoned_node_is_shown_as_such(client: falcon.testing.TestClient) -> None:
