@@ -185,7 +185,10 @@ SPECS: Final[tuple[JsonObject | None, ...]] = (
     {"leaseDurationSeconds": 2, "leaseTransitions": 2**31 - 1},
     {"leaseDurationSeconds": 3, "renewTime": "2999-01-01T00:00:00.000000Z"},
     {"leaseDurationSeconds": 3, "renewTime": None, "acquireTime": None},
+    {"leaseDurationSeconds": 2, "renewTime": "1999-12-31T23:59:59.999999Z"},
+    {"leaseDurationSeconds": 2, "leaseTransitions": 0},
     {"leaseDurationSeconds": None},
+    {"holderIdentity": None, "leaseDurationSeconds": 3600},
     None,
 )
 
@@ -210,18 +213,30 @@ def labelled(client: ApiClient) -> list[tuple[str, str]]:
     return [(metadata["name"], metadata["labels"][ACTIVE]) for metadata in found]
 
 
-def test_labels_of_others_are_taken_off(client: ApiClient, replicas: Replicas) -> None:
+def test_labels_that_others_spoil_are_put_right(
+    client: ApiClient, replicas: Replicas
+) -> None:
     called = replicas.active()
-    for name in NAMES:
-        labels = {ACTIVE: "false" if name == called else "true"}
-        client.patch("Pod", name, {"metadata": {"labels": labels}}, namespace=NAME)
+    other, third = sorted(set(NAMES) - {called})
+    for labels in (
+        {called: "false", other: "true", third: "true"},
+        {other: "true"},
+        {called: None},
+        {called: None, other: "true"},
+        {called: "", other: "false"},
+        {third: "yes"},
+    ):
+        for name, value in labels.items():
+            change = {"metadata": {"labels": {ACTIVE: value}}}
+            client.patch("Pod", name, change, namespace=NAME)
 
-    wait_for(
-        lambda: labelled(client) == [(called, "true")],
-        timeout_seconds=NEXT_SECONDS,
-        what="the label on the holder alone",
-    )
-    assert replicas.holder() == called
+        wait_for(
+            lambda: labelled(client) == [(called, "true")],
+            timeout_seconds=NEXT_SECONDS,
+            what=f"the label on the holder alone after {labels}",
+        )
+        assert replicas.holder() == called
+    check_logs(replicas)
 
 
 def test_without_a_lease_or_a_right_to_it_nobody_is_refused(
@@ -257,6 +272,34 @@ def test_without_a_lease_or_a_right_to_it_nobody_is_refused(
     ]
     assert told == ["there is no Lease of that name"]  # once a minute
     check_logs(replicas)
+
+
+def test_connections_that_stay_open_lead_to_no_replica_that_was_cut_off(
+    client: ApiClient, separable: Replicas
+) -> None:
+    replicas = separable
+    make_pools(client, replicas, 2)
+    cut_off_one = replicas.active()
+    with ThreadPoolExecutor(PODS) as threads:
+        list(threads.map(client.create, [asking(0)] * PODS))
+        mend = cut_off(replicas, cut_off_one)
+        replicas.wait_active(*set(NAMES) - {cut_off_one})
+        wait_for(
+            lambda: replicas.front.connections == 0,
+            timeout_seconds=NEXT_SECONDS,
+            what="idle connections let go",
+        )
+        alone = sum(service.metric(ALONE) for service in replicas.services.values())
+
+        list(threads.map(client.create, [asking(1)] * PODS))
+
+    mend()
+    assert alone == sum(service.metric(ALONE) for service in replicas.services.values())
+    promised = count_takers(client.list("Pod", namespace="default"), POOL)
+    assert [promised[f"pool-{n}", LARGE] for n in (0, 1)] == [
+        slices_of(0),
+        slices_of(1),
+    ]
 
 
 def load(client: ApiClient, per_second: float) -> ReviewLoad:
