@@ -8,7 +8,7 @@ from pathlib import Path
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
 from injector.admission import Admission, AdmissionObserver, AdmissionOptions
-from injector.admitted_pod import FILLED_ANNOTATION
+from injector.admitted_pod import FILLED_ANNOTATION, AdmittedPod, FallenResource
 from injector.affinity.step import AffinityStep, KnownGpus
 from injector.fallback.annotations import FallbackAnnotations
 from injector.fallback.chains import Chains
@@ -33,7 +33,7 @@ from injector.warnings.offers import OfferCheck
 from scoring.gpu.node_gpus import GpuLabelReader, GpuLabelRules
 from scoring.gpu.requirements import GpuAnnotations
 from scoring.protocols import LimitDefaults
-from scoring.resources import ResourceScope
+from scoring.resources import Request, ResourceScope
 from service.settings.settings import Settings
 from service.settings.webhook import FallbackSettings, InjectionSettings
 
@@ -91,20 +91,22 @@ class Webhook:
             injection, fallback, self._gpu_reader.annotations
         )
         self.holds = Holds(source, hold_seconds=fallback.hold_seconds)
+        injector = Injector(
+            self._rules.current,
+            trigger_annotation=injection.trigger_annotation,
+            existing=injection.existing,
+            limit_defaults=partial(_limit_defaults, source),
+        )
         self._fallback = Fallback(
             self.holds,
             build_fallback_options(fallback, self._gpu_reader, self._known_gpus),
+            complete=partial(_injected_request, injector),
             before_choice=before_choice,
             clock=clock,
         )
         self.admission = Admission(
             self._fallback,
-            Injector(
-                self._rules.current,
-                trigger_annotation=injection.trigger_annotation,
-                existing=injection.existing,
-                limit_defaults=partial(_limit_defaults, source),
-            ),
+            injector,
             self._build_steps(source, scope, settings),
             metrics,
             AdmissionOptions(
@@ -182,6 +184,16 @@ def _annotations_of(settings: Settings) -> frozenset[str]:
             "gpu-extender.io/allocated",
         )
     )
+
+
+def _injected_request(
+    injector: Injector, pod: AdmittedPod, fallen: tuple[FallenResource, ...]
+) -> Request | None:
+    """Return what the pod asks once it is injected, None if that is refused."""
+    injection = injector.apply(pod, fallen)
+    if injection.outcome is AdmissionOutcome.REJECTED:
+        return None
+    return pod.request
 
 
 def _limit_defaults(source: SnapshotSource, namespace: str) -> LimitDefaults | None:

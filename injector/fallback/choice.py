@@ -35,11 +35,14 @@ class Alternative:
         changes itself.
     request : tuple of (str, int)
         What the pod then asks of its node, as far as chains are concerned.
+    more : tuple of (str, int)
+        What it asks beside that once everything has been injected.
     """
 
     substitutions: tuple[tuple[str, str], ...]
     request: Request
     gpu: MinimumGpu = ANY_GPU
+    more: Request = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +164,10 @@ def without_pod(snapshot: Snapshot, namespace: str, name: str) -> Snapshot | Non
     return replace(snapshot, requested=requested, pending=pending)
 
 
-def choose_alternative(
+def choose_alternative(  # noqa: PLR0913, PLR0917 - each is one thing it depends on
     snapshot: Snapshot,
     alternatives: Sequence[Alternative],
+    unchanged: Alternative,
     constraints: Constraints,
     claims: Iterable[PendingClaim],
     gpu_requirements: GpuRequirements,
@@ -173,7 +177,9 @@ def choose_alternative(
     Parameters
     ----------
     alternatives : sequence of Alternative
-        Best first, the unchanged pod before all others.
+        Best first, the unchanged pod before all others if it may be weighed.
+    unchanged : Alternative
+        Of its amounts what nobody knows counts as free.
     constraints : Constraints
         Of the pod.
     claims : iterable of PendingClaim
@@ -186,28 +192,49 @@ def choose_alternative(
     Choice or None
         None where no eligible node offers enough for any alternative.
     """
-    names = dict.fromkeys(
-        name for alternative in alternatives for name, _ in alternative.request
-    )
-    own = dict(alternatives[0].request)
-    free = TrialPlacement(
+    own = dict(unchanged.request)
+    named = {name for item in alternatives for name, _ in item.request}
+    free = {name: _free(snapshot, name, is_own=name in own) for name in named}
+    other_names = {name for item in alternatives for name, _ in item.more} - named
+    # No node has what pods alone name, and they may name thousands.
+    others = [name for name in other_names if _is_known(snapshot, name)]
+    placement = TrialPlacement(
         snapshot,
-        {name: _free(snapshot, name, is_own=name in own) for name in names},
+        free,
+        {name: _free(snapshot, name, is_own=True) for name in others},
     )
     for other in claims:
-        free.place(other)
+        placement.place(other)
     own_claims = [
-        PendingClaim(item.request, constraints, item.gpu, gpu_requirements)
+        (
+            item,
+            PendingClaim(
+                item.request, constraints, item.gpu, gpu_requirements, item.more
+            ),
+        )
         for item in alternatives
+        if all(name in named or name in others for name, _ in item.more)
     ]
-    for alternative, claim in zip(alternatives, own_claims, strict=True):
-        if free.fits(claim):
+    for alternative, claim in own_claims:
+        if placement.fits(claim):
             return Choice(alternative, is_free=True)
-    supply = TrialPlacement(snapshot, {name: _supply(snapshot, name) for name in names})
-    for alternative, claim in zip(alternatives, own_claims, strict=True):
+    supply = TrialPlacement(
+        snapshot,
+        {name: _supply(snapshot, name) for name in named},
+        {name: _supply(snapshot, name) for name in others},
+    )
+    for alternative, claim in own_claims:
         if supply.fits(claim):
             return Choice(alternative, is_free=False)
     return None
+
+
+def _is_known(snapshot: Snapshot, resource: str) -> bool:
+    """Whether any node may have the resource."""
+    return (
+        snapshot.row_of(resource) is not None
+        or resource in snapshot.device_class_resources
+    )
 
 
 def _supply(snapshot: Snapshot, resource: str) -> Int64Array:

@@ -38,15 +38,21 @@ from injector.fallback.choice import (
 )
 from injector.fallback.holds import Holds
 from injector.fallback.simulation import MinimumGpu, PendingClaim
+from injector.patch import draft_of
 from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import Constraints
 from scoring.quantity import shorten
-from scoring.resources import Request
+from scoring.resources import PODS, Request
 from scoring.snapshot import Snapshot
 
 AUDIT_RECORD: Final = "fallback"
 
 AUDIT_ORIGINAL: Final = "fallback-original"
+
+# Given a pod and what fell in it, returns its request after the later steps, if any.
+CompleteRequest: TypeAlias = Callable[
+    [AdmittedPod, tuple[FallenResource, ...]], Request | None
+]
 
 # Writes into a pod what the GPUs of its node must be like; returns warnings.
 RequireGpus: TypeAlias = Callable[[AdmittedPod, MinimumGpu], tuple[str, ...]]
@@ -141,6 +147,7 @@ class _Case:
             self.constraints,
             alternative.gpu,
             self.gpu_requirements,
+            alternative.more,
         )
 
 
@@ -149,6 +156,9 @@ class Fallback:
 
     Parameters
     ----------
+    complete : callable
+        Returns what the pod asks of its node once the later steps are done with it;
+        None if they refuse it. It may change the pod.
     before_choice : callable
         Told of each choice whose outcome is held, just before it is made.
     clock : callable
@@ -160,10 +170,12 @@ class Fallback:
         holds: Holds,
         options: FallbackOptions,
         *,
+        complete: CompleteRequest = lambda pod, _fallen: pod.request,
         before_choice: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._holds = holds
+        self._complete = complete
         self._options = options
         self._before_choice = before_choice
         self._clock = clock
@@ -251,10 +263,30 @@ class Fallback:
         self._holds.adopt(identity, mark.may_be_of)
         return True
 
+    def _weighable(self, case: _Case) -> list[Alternative]:
+        """Return the forms with all that the pod asks in each, once it is injected.
+
+        A form that injection would refuse is left out; if it would refuse all, the pod
+        is best left as it is.
+        """
+        found = []
+        for alternative in case.alternatives:
+            draft = AdmittedPod(draft_of(dict(case.pod.tree)), case.pod.identity)
+            changes = substitute_resources(
+                draft.edit(), dict(alternative.substitutions)
+            )
+            request = self._complete(draft, fallen_resources(changes))
+            if request is not None:
+                weighed = {name for name, _ in alternative.request}
+                others = (pair for pair in request if pair[0] not in weighed)
+                more = ((PODS, 1), *others)
+                found.append(replace(alternative, more=more))
+        return found or [case.unchanged]
+
     def _choose(self, case: _Case) -> Choice | None:
         """Choose a form and hold what it takes, in one step."""
-        alternatives, identity = case.alternatives, case.pod.identity
-        resources = frozenset(name for item in alternatives for name, _ in item.request)
+        forms, identity = self._weighable(case), case.pod.identity
+        resources = frozenset(name for item in forms for name, _ in item.request)
         unschedulable_before = self._clock() - case.options.unschedulable_seconds
 
         def choose_on(
@@ -265,7 +297,8 @@ class Fallback:
             )
             return choose_alternative(
                 snapshot,
-                alternatives,
+                forms,
+                case.unchanged,
                 case.constraints,
                 [*pending, *held],
                 case.gpu_requirements,
@@ -362,7 +395,8 @@ def _warnings_of(
     """Return what the user should know."""
     if outcome is FallbackOutcome.NOWHERE:
         sources = ",".join(case.sources)
-        return (f"no ready node offers {sources} or a fallback of it: unchanged",)
+        lacking = f"no ready node has {sources}, or a fallback, and all else it asks"
+        return (f"{lacking}: unchanged",)
     keep = f"{case.options.annotations.opt_out}=never keeps it"
     is_free = outcome is FallbackOutcome.CHANGED
     why = "not free on a fitting node" if is_free else "on no node, nor that free now"

@@ -72,14 +72,19 @@ class PendingClaim:
 
     Attributes
     ----------
+    request : tuple of (str, int)
+        Of resources of chains at least.
     gpu_requirements : GpuRequirements
         What the pod itself says that it wants of the GPUs.
+    more : tuple of (str, int)
+        What it takes beside `request`.
     """
 
     request: Request
     constraints: Constraints
     gpu: MinimumGpu = ANY_GPU
     gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS
+    more: Request = ()
 
     @property
     def is_choosy(self) -> bool:
@@ -102,18 +107,27 @@ class TrialPlacement:
 
     Parameters
     ----------
-    amounts : dict
-        resource -> int64 array, shape (N,)
+    weighed, others : dict
+        resource -> int64 array, shape (N,): those of chains, by which the fullest node
+        is found, and what pods take beside them
     """
 
-    def __init__(self, snapshot: Snapshot, amounts: dict[str, Int64Array]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        weighed: dict[str, Int64Array],
+        others: dict[str, Int64Array],
+    ) -> None:
         self._snapshot = snapshot
         has_any = np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
-        for row in amounts.values():
+        for row in weighed.values():
             has_any |= row > 0
         self._among: BoolArray = has_any & ~snapshot.faulted
         self._columns = np.flatnonzero(self._among)
-        self._left = {name: row[self._columns] for name, row in amounts.items()}
+        self._weighed = frozenset(weighed)
+        self._left = {
+            name: row[self._columns] for name, row in {**others, **weighed}.items()
+        }
         # where a pod may go -> which nodes suit it, once a few probes have failed
         self._suitable: dict[_Key, BoolArray] = {}
         # (claim without age) that found no node; what is left never grows again
@@ -124,8 +138,9 @@ class TrialPlacement:
 
     def place(self, claim: PendingClaim) -> None:
         """Take away what `claim` will take, if it finds a node at all."""
-        request = tuple(item for item in claim.request if item[0] in self._left)
-        if not request:
+        asked = (*claim.request, *claim.more)
+        request = tuple(item for item in asked if item[0] in self._left)
+        if self._weighed.isdisjoint(name for name, _ in request):
             return
         key = (request, *_key_of(claim))
         if key in self._hopeless:
@@ -142,7 +157,7 @@ class TrialPlacement:
 
     def fits(self, claim: PendingClaim) -> bool:
         """Whether one eligible node has all that `claim` asks."""
-        return self._find_index(claim.request, claim) is not None
+        return self._find_index((*claim.request, *claim.more), claim) is not None
 
     def _find_index(self, request: Request, claim: PendingClaim) -> int | None:
         """Return where `request` fits with the least left free, None for nowhere."""
@@ -152,7 +167,8 @@ class TrialPlacement:
         total = np.zeros(len(self._columns), dtype=np.int64)
         for name, amount in request:
             is_fitting &= self._left[name] >= amount
-            total += self._left[name]
+            if name in self._weighed:
+                total += self._left[name]
         key = _key_of(claim)
         if key not in self._suitable:
             # Most pods may go to most nodes: looking at all costs some milliseconds.

@@ -1,6 +1,7 @@
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -66,6 +67,7 @@ def send_review(
     asked: dict[str, str],
     environ: dict[str, Any],
     annotations: Mapping[str, str] = MappingProxyType({TRIGGER: "V100"}),
+    more: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the response to a review; `environ` goes into its WSGI environment."""
     container = {"name": "main", "resources": {"limits": asked, "requests": asked}}
@@ -79,7 +81,7 @@ def send_review(
             "operation": "CREATE",
             "object": {
                 "metadata": {"name": "p", "annotations": dict(annotations)},
-                "spec": {"containers": [container]},
+                "spec": {"containers": [container, *more]},
             },
         },
     }
@@ -268,3 +270,59 @@ def test_new_names_of_gpus_are_taken_while_running() -> None:
     (operation,) = operations(send_review(client, {GPU: "1"}, {}, annotations))
 
     assert '"Team-Card"' in json.dumps(operation["value"])
+
+
+MIG_1G: Final = "nvidia.com/mig-1g.10gb"
+RECORD: Final = "gpu-webhook.k8s.io/fallback"
+
+
+def rules_of(folder: Path, **cores: float) -> None:
+    """Write rules of so many cpu for each slice, by its short name."""
+    names = {"two": MIG, "one": MIG_1G}
+    by_resource = {
+        names[key]: {
+            "resourceList": [{"name": "cpu", "coefficient": count, "unit": ""}]
+        }
+        for key, count in cores.items()
+    }
+    (folder / "rules.json").write_text(
+        json.dumps({"resourceMap": {"V100": by_resource}})
+    )
+
+
+@pytest.mark.parametrize(
+    ("cores", "beside", "record"),
+    [
+        pytest.param({"two": 8, "one": 2}, "0", "2g.20gb->1g.10gb",
+                     id="what is injected does not fit beside the slice"),
+        pytest.param({"two": 4, "one": 2}, "0", "", id="what is injected fits"),
+        pytest.param({"two": 3, "one": 2}, "1500m", "", id="with a sidecar it fits"),
+        pytest.param({"two": 2, "one": 8}, "2500m", "2g.20gb->1g.10gb",
+                     id="a form whose injection is refused is skipped"),
+        pytest.param({"two": 2, "one": 2}, "2500m", "",
+                     id="where all are refused, the pod is left as it is"),
+    ],
+)  # fmt: skip
+def test_a_fall_weighs_what_will_be_injected(
+    tmp_path: Path, cores: dict[str, float], beside: str, record: str
+) -> None:
+    rules_of(tmp_path, **cores)
+    settings = {
+        "injection": {"rulesFile": "rules.json"},
+        "fallback": {"chains": [[MIG, MIG_1G]]},
+    }
+    webhook, client, cell = build(settings, tmp_path)
+    webhook.load_rules()
+    nodes = [
+        make_node(name="a", cpu="4", resources={MIG: "1"}),
+        make_node(name="b", cpu="64", resources={MIG_1G: "9"}),
+    ]
+    cell.publish(replace(make_snapshot(nodes=nodes), generation=9))
+    sidecar = {"name": "s", "resources": {"requests": {"cpu": beside}}}
+
+    response = send_review(client, {MIG: "1"}, {}, more=[sidecar])
+
+    written = operations(response) if response["allowed"] else []
+    path = f"/metadata/annotations/{RECORD.replace('/', '~1')}"
+    records = [item["value"] for item in written if item["path"] == path]
+    assert records == ([record] if record else [])

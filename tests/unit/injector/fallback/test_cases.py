@@ -87,7 +87,7 @@ def test_without_any_node_that_offers_gpus_a_pod_is_left_alone_with_a_warning() 
     assert answered.amounts("a") == {MIG_2G: "1"}
     assert answered.annotations == {MARK: MIG_2G}
     assert answered.warnings == [
-        f"no ready node offers {MIG_2G} or a fallback of it: unchanged"
+        f"no ready node has {MIG_2G}, or a fallback, and all else it asks: unchanged"
     ]
 
 

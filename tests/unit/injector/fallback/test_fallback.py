@@ -37,6 +37,8 @@ def slices(name: str, *, gpus: int | None = None, **rest: Any) -> Tree:
     return make_node(name=name, gpus=gpus, resources=resources, **rest)
 
 
+FALLS = "2g.20gb->1g.10gb"
+
 CORDONED_1G = slices("a", g1=28, is_cordoned=True)
 
 
@@ -722,6 +724,69 @@ def test_pending_pods_come_first(waiting: Tree, outcome: str) -> None:
     nodes = [slices("a", g2=1), slices("b", gpus=1)]
 
     assert Admissions(nodes=nodes, pods=[waiting]).outcome() == outcome
+
+
+ELSEWHERE = slices("b", g1=20, cpu="64", memory="64Gi")
+
+
+@pytest.mark.parametrize(
+    ("node", "asked", "holder", "outcome"),
+    [
+        pytest.param({"cpu": "1"}, {"cpu": 4}, None, FALLS, id="one cpu"),
+        pytest.param({"cpu": "4"}, {"cpu": 4}, None, "kept", id="as many cpu as asked"),
+        pytest.param({"cpu": "8"}, {"cpu": 4}, {"cpu": "5"}, FALLS, id="cpu in use"),
+        pytest.param({"memory": "1Gi"}, {"memory": "2Gi"}, None, FALLS, id="memory"),
+        pytest.param({"pods": "0"}, {}, None, FALLS, id="no place for a pod"),
+        pytest.param({"pods": "1"}, {}, {"cpu": "0"}, FALLS, id="its last place taken"),
+        pytest.param({}, {"ephemeral-storage": "9Gi"}, None, "nowhere",
+                     id="disk that no node tells of"),
+        pytest.param({}, {"rdma/shared_mlx5": 1}, None, "nowhere",
+                     id="what no node has at all"),
+    ],
+)  # fmt: skip
+def test_a_slice_on_a_node_that_the_pod_cannot_use_is_not_free(
+    node: dict[str, Any],
+    asked: dict[str, Any],
+    holder: dict[str, str] | None,
+    outcome: str,
+) -> None:
+    nodes = [slices("a", g2=1, **node), ELSEWHERE]
+    held = [make_pod(name="holder", node_name="a", requests=holder)] if holder else []
+    admissions = Admissions(nodes=nodes, pods=held)
+
+    assert admissions.outcome(make_review({MIG_2G: 1, **asked})) == outcome
+
+
+@pytest.mark.parametrize(
+    "resource", ["rdma/shared_mlx5", "vpc.amazonaws.com/efa", "hugepages-2Mi",
+                 "example.com/fpga"]
+)  # fmt: skip
+def test_a_slice_beside_which_another_resource_is_missing_is_not_free(
+    resource: str,
+) -> None:
+    has = make_node(name="b", resources={MIG_1G: "20", resource: "8"})
+    admissions = Admissions(nodes=[slices("a", g2=1), has])
+
+    assert admissions.outcome(make_review({MIG_2G: 1, resource: 1})) == FALLS
+
+
+def test_a_promise_holds_all_that_its_pod_asks() -> None:
+    nodes = [slices("a", g2=2, cpu="4"), ELSEWHERE]
+    admissions = Admissions(nodes=nodes)
+    review = make_review({MIG_2G: 1, "cpu": 3})
+
+    assert admissions.outcome(review) == "kept"
+    assert admissions.outcome(review) == FALLS
+    assert admissions.outcome(make_review({MIG_2G: 1, "cpu": 1})) == "kept"
+
+
+def test_the_node_with_the_fewest_slices_is_filled_first_whatever_else_it_has() -> None:
+    # By cpu, b would be the fuller one.
+    nodes = [slices("a", g2=1, cpu="64"), slices("b", g2=4, cpu="8")]
+    admissions = Admissions(nodes=nodes)
+
+    assert admissions.outcome(make_review({MIG_2G: 1, "cpu": 2})) == "kept"
+    assert admissions.outcome(make_review({MIG_2G: 4, "cpu": 2})) == "kept"
 
 
 LONG_UNSCHEDULABLE = unschedulable("2027-01-15T07:58:00Z")
