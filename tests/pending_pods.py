@@ -178,6 +178,9 @@ def carry_out(  # noqa: C901, PLR0912 - an arm for each action
         case "selector":
             key, _, value = remedy.value.partition("=")
             changed["spec"]["nodeSelector"][key] = value
+        case "labelNode":
+            key, _, value = remedy.value.partition("=")
+            there["metadata"]["labels"][key] = value
         case "tolerate":
             key, _, rest = remedy.value.partition("=")
             value, _, effect = rest.partition(":")

@@ -127,16 +127,9 @@ def resource_words(resource: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FailedChecks:
-    """All checks that some node fails, in the order of their classes.
-
-    Attributes
-    ----------
-    kinds_of : callable
-        Returns what the GPUs of some nodes are called, and how many have them.
-    """
+    """All checks that some node fails, in the order of their classes."""
 
     failed: tuple[FailedCheck, ...]
-    kinds_of: Callable[[IndexArray], Counter[str]]
 
     def counts(self, node_count: int) -> Int64Array:
         """Return how many checks each node fails, int64 of shape (N,).
@@ -172,7 +165,7 @@ def list_failed_checks(
     order = {kind: rank for rank, kind in enumerate(_ORDER)}
     failing = [check for check in found if check.failed.any()]
     failing.sort(key=lambda check: order[check.kind])
-    return FailedChecks(tuple(failing), builder.kinds_of)
+    return FailedChecks(tuple(failing))
 
 
 class _Builder:
@@ -226,9 +219,8 @@ class _Builder:
         # The webhook writes the type that is wanted into the affinity: one wish, told
         # once.
         unmatched = failed[WRONG_AFFINITY]
-        if of_type.any():
-            others = self._misses_another_label(of_type & unmatched)
-            unmatched = unmatched & (~of_type | others)
+        if of_type.any() and self._has_affinity_of_gpus_alone():
+            unmatched = unmatched & (~of_type | self._misses_selector(unmatched))
         for kind, reason, where, phrase in (
             (WRONG_NAME, WRONG_NODE_NAME, failed[WRONG_NODE_NAME], self._say_name),
             (LABELS, WRONG_AFFINITY, unmatched, self._say_labels),
@@ -243,17 +235,23 @@ class _Builder:
         ):
             yield FailedCheck(kind, where, phrase, partial(checks.detail_of, reason))
 
-    def _misses_another_label(self, among: BoolArray) -> BoolArray:
-        """Return which nodes miss an entry of the selector that is no GPU type."""
-        key = self._judged.options.label_keys.accelerator
+    def _has_affinity_of_gpus_alone(self) -> bool:
+        """Whether the required node affinity reads labels about GPUs only."""
+        reads = self._judged.options.builder.gpus.reads
+        return all(
+            reads(item.key)
+            for term in self._checks.constraints.affinity_terms or ()
+            for item in (*(term.expressions or ()), *(term.fields or ()))
+        )
+
+    def _misses_selector(self, among: BoolArray) -> BoolArray:
+        """Return which nodes miss an entry of the node selector."""
         missed = self._none.copy()
         selector = self._checks.constraints.node_selector
         for index in np.flatnonzero(among).tolist() if selector else ():
             labels = self._checks.facts[index].labels
             missed[index] = any(
-                labels.get(name) != value
-                for name, value in selector.items()
-                if name != key
+                labels.get(name) != value for name, value in selector.items()
             )
         return missed
 
@@ -405,13 +403,13 @@ class _Builder:
 
     def _say_types(self, indexes: IndexArray) -> str:
         verb = "has" if len(indexes) == 1 else "have"
-        return f"{verb} other GPUs{_most_common(self.kinds_of(indexes))}"
+        return f"{verb} other GPUs{_most_common(self._kinds_of(indexes))}"
 
     def _say_shared(self, indexes: IndexArray) -> str:
         verb = "has" if len(indexes) == 1 else "have"
-        return f"{verb} no whole GPUs{_most_common(self.kinds_of(indexes))}"
+        return f"{verb} no whole GPUs{_most_common(self._kinds_of(indexes))}"
 
-    def kinds_of(self, indexes: IndexArray) -> Counter[str]:
+    def _kinds_of(self, indexes: IndexArray) -> Counter[str]:
         """Return what the GPUs of some nodes are called, and how many have them."""
         snapshot = self._judged.snapshot
         columns = self._candidates.columns[indexes]

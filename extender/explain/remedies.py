@@ -4,8 +4,8 @@ A remedy is told only where nodes fail nothing else; each says how many do.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import msgspec
@@ -34,6 +34,7 @@ from extender.explain.scheduler_checks import SchedulerChecks
 from scoring.eligibility import tolerates_all
 from scoring.gpu.models import normal_name
 from scoring.gpu.requirements import near_names
+from scoring.gpu.suitability import Suitability, suitability
 from scoring.quantity import scale_of, shorten, show_amount, show_bytes
 from scoring.resources import BYTE_RESOURCES, CPU, PODS, Request, is_part, is_whole_gpu
 from scoring.snapshot import BoolArray, IndexArray
@@ -55,8 +56,8 @@ class Remedy(msgspec.Struct, frozen=True, rename="camel"):
     ----------
     action : str
         ``askLess``, ``type``, ``gpuMemory``, ``label``, ``resource``, ``selector``,
-        ``affinity``, ``tolerate``, ``uncordon``, ``nodeReady``, ``gpusReady``,
-        ``share``, ``sharing``, ``nodeName`` or ``wait``.
+        ``labelNode``, ``affinity``, ``tolerate``, ``uncordon``, ``nodeReady``,
+        ``gpusReady``, ``share``, ``sharing``, ``nodeName`` or ``wait``.
     text : str
         In words, to stand after "Would help: ".
     node : str
@@ -97,7 +98,6 @@ class Situation:
     scheduler: SchedulerChecks
     names: Sequence[str]
     injected: Request
-    kinds_of: Callable[[IndexArray], Counter[str]]
 
     def fails_only(self, *kinds: str) -> BoolArray:
         """Return which nodes fail checks of these kinds and no other, shape (N,)."""
@@ -113,6 +113,8 @@ class Situation:
 
 def find_remedies(situation: Situation) -> tuple[Remedy, ...]:
     """Return what would help, the smallest change first."""
+    if not situation.names:
+        return ()
     found = [pair for find in _FINDERS for pair in find(situation)]
     found.sort(key=lambda pair: (pair[0], -pair[1].node_count))
     return tuple(remedy for _, remedy in found)
@@ -226,12 +228,7 @@ def _other_type(situation: Situation) -> Found:
     if not wanted.is_readable:
         return
     yield from _misspelt(situation, (*wanted.types, *wanted.excluded))
-    indexes = np.flatnonzero(situation.fails_only(GPU_TYPE))
-    if len(indexes):
-        model, count = situation.kinds_of(indexes).most_common(1)[0]
-        node = situation.names[int(indexes[0])]
-        text = f"accept {model}, too ({_nodes(count)} then)"
-        yield 1.45, Remedy("type", text, node, count, value=model)
+    yield from _accepted(situation, np.flatnonzero(situation.fails_only(GPU_TYPE)))
     indexes = np.flatnonzero(situation.fails_only(GPU_SHARED))
     if len(indexes):
         node = situation.names[int(indexes[0])]
@@ -261,6 +258,29 @@ def _other_type(situation: Situation) -> Found:
             f"label the GPU model of {node} ({_nodes(len(indexes))} if it is the one)"
         )
         yield 2.0, Remedy("label", text, node, len(indexes))
+
+
+def _accepted(situation: Situation, indexes: IndexArray) -> Found:
+    """Yield the model that would have to be accepted, of the most nodes."""
+    pod_request = situation.judged.pod_request
+    wanted = pod_request.gpu_requirements
+    if not wanted.types or wanted.excluded:
+        return  # what is excluded is so for a reason
+    gpus, columns = situation.judged.snapshot.gpus, situation.judged.candidates.columns
+    counts: Counter[str] = Counter()
+    where: dict[str, int] = {}
+    for code in np.unique(gpus.codes[columns[indexes]]).tolist():
+        kind = gpus.kinds[code]
+        accepting = replace(wanted, types=(*wanted.types, kind.model))
+        fits = suitability(kind, accepting, pod_request.request)
+        if kind.model and fits is Suitability.SUITS:
+            those = indexes[gpus.codes[columns[indexes]] == code]
+            counts[kind.model] += len(those)
+            where.setdefault(kind.model, int(those[0]))
+    for model, count in counts.most_common(1):
+        text = f"accept {model}, too ({_nodes(count)} then)"
+        node = situation.names[where[model]]
+        yield 1.45, Remedy("type", text, node, count, value=model)
 
 
 def _misspelt(situation: Situation, types: Sequence[str]) -> Found:
@@ -353,7 +373,7 @@ def _labels(situation: Situation) -> Found:
     text = (
         f"label {node} {key}={wanted}, or leave the selector out ({_nodes(count)} then)"
     )
-    yield 1.0, Remedy("selector", text, node, count, value=f"{key}={wanted}")
+    yield 1.0, Remedy("labelNode", text, node, count, value=f"{key}={wanted}")
 
 
 def _taints(situation: Situation) -> Found:
@@ -382,18 +402,10 @@ def _taints(situation: Situation) -> Found:
 
 def _nodes_to_mend(situation: Situation) -> Found:
     """Yield what an operator could do about nodes, or the pod do without."""
-    annotations = situation.judged.options.builder.annotations
-    is_exclusive = situation.judged.pod_request.gpu_requirements.is_exclusive
-    alone = (
-        f"leave {annotations.exclusive} out, or wait until the others end"
-        if is_exclusive
-        else "wait until the pod that wants to be alone ends"
-    )
     for kind, action, text, cost in (
         (CORDON, "uncordon", "uncordon {node}", 1.0),
         (NODE_NOT_READY, "nodeReady", "get {node} ready", 1.6),
         (GPUS_NOT_READY, "gpusReady", "get the GPUs of {node} ready", 1.6),
-        (NOT_ALONE, "share", alone, 1.2),
         (WRONG_NAME, "nodeName", "leave spec.nodeName out", 1.3),
     ):
         indexes = np.flatnonzero(situation.fails_only(kind))
@@ -409,6 +421,26 @@ def _nodes_to_mend(situation: Situation) -> Found:
         yield cost, Remedy(action, told, node, count)
 
 
+def _beside_others(situation: Situation) -> Found:
+    """Yield what a pod could do that would be beside others where one wants not."""
+    indexes = np.flatnonzero(situation.fails_only(NOT_ALONE))
+    name = situation.judged.options.builder.annotations.exclusive
+    left_out = f"leave {name} out, or wait until the others end"
+    others_want_not = situation.judged.candidates.exclusive_gpu_pods[indexes] > 0
+    for those, action, text in (
+        (
+            indexes[others_want_not],
+            "wait",
+            "wait until the pod that is alone there ends",
+        ),
+        (indexes[~others_want_not], "share", left_out),
+    ):
+        if len(those):
+            told = f"{text} ({_nodes(len(those))} then)"
+            node = situation.names[int(those[0])]
+            yield 1.2, Remedy(action, told, node, len(those))
+
+
 _FINDERS: Final = (
     _ask_less,
     _other_type,
@@ -416,4 +448,5 @@ _FINDERS: Final = (
     _labels,
     _taints,
     _nodes_to_mend,
+    _beside_others,
 )

@@ -330,7 +330,6 @@ def _situation(
         scheduler,
         explanation.verb_call.names,
         () if admission is None else admission.injected,
-        checks.kinds_of,
     )
 
 

@@ -233,5 +233,6 @@ def _room(summary: SummaryRow) -> str:
     if not summary.room:
         return "and none fits now."
     if summary.room < summary.replicas:
-        return f"and {summary.room} fit now."
+        verb = "fits" if summary.room == 1 else "fit"
+        return f"and {summary.room} {verb} now."
     return "and all fit now."

@@ -278,13 +278,17 @@ def _named(  # noqa: PLR0913, PLR0917 - what a template is told by
     )
 
 
+# Steps that do not tell one template of an object from another.
+_PLAIN: Final = frozenset({"spec", "template", "jobTemplate"})
+
+
 def _part_name(path: TemplatePath, steps: Sequence[str | int], holder: Tree) -> str:
     """Return which of several templates it is; empty where there is one."""
     if path.holder and path.holder[-1] == EACH:
         named = holder.get("name") or holder.get("groupName")
         return str(named)[:63] if named else str(steps[-1])
-    last = (path.template or path.holder)[-1]
-    return "" if last == "template" else last
+    steps_told = [step for step in (*path.holder, *path.template) if step not in _PLAIN]
+    return steps_told[-1] if steps_told else ""
 
 
 def _count(tree: Tree, holder: Tree, path: TemplatePath) -> int:

@@ -259,6 +259,11 @@ class GpuLabelReader:
         """Read by other rules from now on."""
         self._in_use = _RulesInUse(rules)
 
+    def reads(self, label: str) -> bool:
+        """Whether a label tells of a node's GPUs."""
+        rules = self._in_use
+        return label in rules.keys or label.startswith(rules.prefixes)
+
     def knows(self, name: str) -> bool:
         """Whether `name` is that of a model or family."""
         return bool(self.table.find(name))

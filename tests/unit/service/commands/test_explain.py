@@ -310,3 +310,140 @@ def test_a_wrong_command_line_ends_with_2(
 
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("usage: gpu-extender explain")
+
+
+A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+RULES = Path(__file__).parents[4] / "configs" / "injection-rules.json"
+
+
+def configured(folder: Path, **sections: Any) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(sections))
+    return path
+
+
+def test_a_pod_is_judged_as_the_webhook_would_admit_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = tmp_path / "dump.json"
+    nodes = [make_node(name=n, gpus=8, memory="1Ti", labels=A100) for n in "ab"]
+    dump.write_text(json.dumps({"kind": "List", "items": nodes}))
+    config = configured(tmp_path, injection={"rulesFile": str(RULES)})
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "ml"},
+        "spec": {
+            "template": {
+                "metadata": {
+                    "annotations": {"task.bkbcs.tencent.com/gpu-type": "A100"}
+                },
+                "spec": make_pod(gpus=8)["spec"],
+            }
+        },
+    }
+    manifest = write_manifest(tmp_path, job)
+
+    status = run("-f", manifest, "--cluster", dump, "--config", config)
+    admitted = capsys.readouterr().out
+    as_is = run("-f", manifest, "--cluster", dump, "--config", config, "--as-is")
+    written = capsys.readouterr().out
+
+    assert (status, as_is) == (1, 0)
+    assert admitted.startswith(
+        "No node fits: 2 lack CPU (needs 96, largest node 64).\n"
+    )
+    assert "\nThe webhook changes it: 96 cpu, 768Gi memory" in admitted
+    assert ": 0/2 nodes are available: 2 Insufficient cpu" in admitted
+    # Its author asks GPUs alone: the rule gives 12 CPUs for each.
+    assert "\nWould help: ask for at most 5 GPUs (2 nodes fit then)\n" in admitted
+    assert "The webhook" not in written
+    assert written.startswith("2 of 2 nodes fit: a ")
+
+
+def test_a_fall_is_shown_with_where_it_leads_and_holds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, large = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
+    dump = tmp_path / "dump.json"
+    nodes = [make_node(name="a", resources={small: "7", large: "0"})]
+    dump.write_text(json.dumps({"kind": "List", "items": nodes}))
+    config = configured(tmp_path, fallback={"chains": [[large, small]]})
+    pods = [
+        {
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": make_pod(requests={large: 6})["spec"],
+        }
+        for name in ("first", "second")
+    ]
+
+    status = run(
+        "-f", write_manifest(tmp_path, *pods), "--cluster", dump, "--config", config
+    )  # fmt: skip
+
+    printed = capsys.readouterr().out
+    assert status == 0
+    # Held for the first one, six of seven slices would not be there for the second.
+    assert printed.count(f"changes it: 6 {small}, no {large}.") == 2
+    assert printed.count("The only node fits: a (score 10).") == 2
+
+
+def test_another_scheduler_a_full_quota_and_replicas_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quota = {
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "ml"},
+        "status": {
+            "hard": {"requests.nvidia.com/gpu": "4"},
+            "used": {"requests.nvidia.com/gpu": "4"},
+        },
+    }
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"kind": "List", "items": [*NODES, quota]}))
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "ml"},
+        "spec": {
+            "replicas": 500,
+            "template": {
+                "spec": make_pod(gpus=1, spec={"schedulerName": "other"})["spec"]
+            },
+        },
+    }
+
+    status = run("-f", write_manifest(tmp_path, deployment), "--cluster", dump)
+
+    printed = capsys.readouterr().out
+    assert status == 1
+    text = " ".join(printed.split())
+    assert "The pod waits for another scheduler, 'other': default-scheduler, " in text
+    assert (
+        "The quota q of namespace ml refuses the pod: asks 1 nvidia.com/gpu, 0 of 4"
+        in text
+    )
+    assert "500 such pods are asked for; this is about one, and 9 fit now." in text
+
+
+def test_colours_are_for_terminals_without_no_color(
+    dump: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pod = write_manifest(tmp_path, make_pod(gpus=1))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    run("-f", pod, "--cluster", dump)
+    piped = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    run("-f", pod, "--cluster", dump)
+    shown = capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    run("-f", pod, "--cluster", dump)
+
+    assert "\x1b" not in piped
+    assert shown.startswith("\x1b[1;32m2 of 2 nodes fit: ")
+    assert capsys.readouterr().out == piped

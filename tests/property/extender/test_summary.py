@@ -1,0 +1,145 @@
+"""Summaries of any pod on any cluster: every node counts once, and what helps helps."""
+
+from typing import Any, Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.explain.explain import explain
+from extender.explain.page import build_page
+from extender.explain.pod import read_subject
+from extender.explain.summary import Summary, summarize
+from extender.explain.summary_text import MAX_LINES, render_summary
+from extender.explain.table import WIDTH
+from scoring.snapshot import Snapshot
+from service.runtime import build_verb_options
+from tests.builders import Tree, make_node, make_pod, make_snapshot
+from tests.extender_app import make_settings
+from tests.pending_pods import EXCLUSIVE, MEMORY, TYPE, carry_out
+
+# Actions that somebody has to wait for, or that end outside of pod and nodes.
+NOT_CARRIED_OUT: Final = frozenset({"wait", "label", "nodeReady", "gpusReady"})
+ALL_OPTIONS: Final = [
+    build_verb_options(make_settings({"extender": {"counts": counts}}))
+    for counts in ("enforce", "trust")
+]
+TAINT: Final = {"key": "team", "value": "a", "effect": "NoSchedule"}
+
+products = st.sampled_from(
+    [None, "Tesla-T4", "NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB-SHARED"]
+)
+shapes = st.fixed_dictionaries(
+    {
+        "gpus": st.sampled_from([None, 0, 1, 4, 8]),
+        "cpu": st.sampled_from(["2", "16", "64"]),
+        "memory": st.sampled_from(["4Gi", "256Gi"]),
+        "pods": st.sampled_from(["1", "110"]),
+        "taints": st.sampled_from([[], [], [TAINT]]),
+        "is_cordoned": st.sampled_from([False, False, True]),
+        "is_ready": st.sampled_from([True, True, True, False]),
+        "product": products,
+        "zone": st.sampled_from(["a", "b", None]),
+        "accelerator": st.sampled_from(["t4", "a100", None]),
+        "upgrade": st.sampled_from([None, None, "failed"]),
+        "in_use": st.sampled_from([0, 0, 1, 3]),
+        "is_exclusive": st.booleans(),
+    }
+)
+wishes = st.fixed_dictionaries(
+    {
+        "gpus": st.integers(1, 9),
+        "cpu": st.sampled_from([None, "1", "12", "70"]),
+        "memory": st.sampled_from([None, "1Gi", "8Gi"]),
+        "type": st.sampled_from([None, None, "T4", "A100", "A100-80", "B200"]),
+        "min_memory": st.sampled_from([None, None, "20Gi", "60Gi"]),
+        "is_exclusive": st.sampled_from([False, False, True]),
+        "selector": st.sampled_from(
+            [{}, {}, {"zone": "a"}, {"accelerator": "a100"}, {"zone": "c"}]
+        ),
+    }
+)
+
+
+def node_of(number: int, shape: dict[str, Any]) -> Tree:
+    labels = {
+        "nvidia.com/gpu.product": shape["product"],
+        "zone": shape["zone"],
+        "accelerator": shape["accelerator"],
+        "nvidia.com/gpu-driver-upgrade-state": shape["upgrade"],
+    }
+    kept = ("gpus", "cpu", "memory", "pods", "taints", "is_cordoned", "is_ready")
+    return make_node(
+        name=f"n{number}",
+        labels={key: value for key, value in labels.items() if value},
+        **{key: shape[key] for key in kept},
+    )
+
+
+def bound_to(number: int, shape: dict[str, Any]) -> list[Tree]:
+    if not shape["in_use"]:
+        return []
+    exclusive = {EXCLUSIVE: "true"} if shape["is_exclusive"] else {}
+    return [
+        make_pod(
+            name=f"p{number}",
+            gpus=shape["in_use"],
+            cpu="2",
+            node_name=f"n{number}",
+            annotations=exclusive,
+        )
+    ]
+
+
+def pod_of(wish: dict[str, Any]) -> Tree:
+    annotations = {
+        TYPE: wish["type"],
+        MEMORY: wish["min_memory"],
+        EXCLUSIVE: "true" if wish["is_exclusive"] else None,
+    }
+    return make_pod(
+        name="asking",
+        gpus=wish["gpus"],
+        cpu=wish["cpu"],
+        memory=wish["memory"],
+        annotations={key: value for key, value in annotations.items() if value},
+        spec={"nodeSelector": dict(wish["selector"])},
+    )
+
+
+@settings(max_examples=300)
+@given(st.lists(shapes, max_size=5), wishes, st.sampled_from(ALL_OPTIONS))
+def test_every_node_counts_once_and_what_would_help_does(
+    drawn: list[dict[str, Any]], wish: dict[str, Any], options: Any
+) -> None:
+    nodes = [node_of(number, shape) for number, shape in enumerate(drawn)]
+    bound = [pod for n, shape in enumerate(drawn) for pod in bound_to(n, shape)]
+    pod = pod_of(wish)
+
+    def summarized(asking: Tree, snapshot: Snapshot) -> tuple[Summary, set[str]]:
+        explanation = explain(read_subject(asking, options), snapshot, options)
+        takes = explanation.offered & explanation.result.feasible
+        names = explanation.verb_call.names
+        return summarize(explanation), {names[i] for i in takes.nonzero()[0].tolist()}
+
+    snapshot = make_snapshot(nodes=nodes, pods=bound)
+    summary, taking = summarized(pod, snapshot)
+
+    assert summary.fits == bool(taking)
+    assert sum(reason.node_count for reason in summary.reasons) == (
+        len(nodes) - len(taking)
+    )
+    assert sum(group.node_count for group in summary.groups) == len(nodes)
+    page = build_page(explain(read_subject(pod, options), snapshot, options))
+    lines = render_summary(page).splitlines()
+    assert len(lines) <= MAX_LINES
+    assert all(len(line) <= WIDTH for line in lines)
+    for remedy in summary.remedies:
+        if remedy.action in NOT_CARRIED_OUT or not remedy.node_count:
+            continue
+        if remedy.text.startswith("write "):  # has it, and may be full
+            continue
+        changed, after = carry_out(remedy, pod, nodes)
+        _, then = summarized(changed, make_snapshot(nodes=after, pods=bound))
+        assert remedy.node in then, remedy
+        is_of_one = remedy.action in {"uncordon", "labelNode"}
+        assert len(then) >= (1 if is_of_one else remedy.node_count)
