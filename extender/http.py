@@ -26,6 +26,7 @@ from extender.verbs.verbs import (
 )
 from extender.wire import answers
 from extender.wire import filter as wire
+from extender.wire.fields import TooLargeError
 from extender.wire.preempt import decode_preempt_args, encode_preempt_result
 from scoring.feasibility import Feasibility
 
@@ -65,7 +66,7 @@ class FilterResource:
         """Decode, judge on one snapshot, encode, and tell the listeners."""
         deadline, options = deadline_of(req.context), self._options()
         body = req.bounded_stream.read()
-        args = wire.decode_args(body)
+        args = wire.decode_args(body, options.max_nodes)
         deadline.check()
         verb_call, result = self._judge(args, options)
         deadline.check()
@@ -127,7 +128,7 @@ class PrioritizeResource:
         body = req.bounded_stream.read()
         call = self._memo.recall(body, options)
         if call is None:
-            args = wire.decode_args(body)
+            args = wire.decode_args(body, options.max_nodes)
             verb_call = look_up(args, self._source.current(), options)
             indexes = None
         else:
@@ -160,10 +161,10 @@ class PreemptResource:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Decode, judge on one snapshot, encode, and tell the listeners."""
-        deadline = deadline_of(req.context)
-        args = decode_preempt_args(req.bounded_stream.read())
+        deadline, options = deadline_of(req.context), self._options()
+        args = decode_preempt_args(req.bounded_stream.read(), options.max_nodes)
         deadline.check()
-        preemption = preempt_nodes(args, self._source.current(), self._options())
+        preemption = preempt_nodes(args, self._source.current(), options)
         deadline.check()
         resp.content_type = falcon.MEDIA_JSON
         resp.data = encode_preempt_result(preemption.kept)
@@ -223,10 +224,24 @@ class MalformedHandler:
         _params: dict[str, object],
     ) -> None:
         """Turn the error into 400 Bad Request."""
+        # Falcon's own frames refer to their error in a circle: the body, which the
+        # frames of ours hold, would stay until the garbage collector comes.
+        error.__traceback__ = None
         if error.pod_uid:
             verb = req.path.rpartition("/")[2]
             self._note_fault(error.pod_uid, verb, str(error))
         raise falcon.HTTPBadRequest(description=str(error)) from error
+
+
+def reject_too_large(
+    _req: falcon.Request,
+    _resp: falcon.Response,
+    error: TooLargeError,
+    _params: dict[str, object],
+) -> None:
+    """Turn a `TooLargeError` into 413."""
+    error.__traceback__ = None  # as for a `WireError`
+    raise falcon.HTTPContentTooLarge(description=str(error)) from error
 
 
 def reject_unsynced(

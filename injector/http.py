@@ -57,6 +57,7 @@ def reject_malformed(
     _params: dict[str, object],
 ) -> None:
     """Turn a `ReviewError` into 400 Bad Request."""
+    error.__traceback__ = None  # else the body stays until the garbage collector comes
     raise falcon.HTTPBadRequest(
         description=str(error)[:_MAX_DESCRIPTION_LENGTH]
     ) from error

@@ -35,7 +35,7 @@ from service.doctor.offers import OfferWatch
 from service.doctor.self_check import SelfCheck
 from service.http.app import create_app
 from service.http.health import Health
-from service.http.listeners import Listeners, allow_connections
+from service.http.listeners import Listeners, allow_connections, return_memory
 from service.http.middleware import ConcurrencyLimit, Slots, build_slots
 from service.http.waitress_channel import WsgiApp
 from service.lease import (
@@ -453,6 +453,7 @@ class Runtime:
     def start(self) -> None:
         """Start all threads and serve."""
         allow_connections()
+        return_memory()
         self._writer.start()
         self._deferred.start()
         self._reloader.start()

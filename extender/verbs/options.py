@@ -35,6 +35,8 @@ class VerbOptions:
         Whether a node of an earlier type in the pod's list precedes all of later ones.
     scheduler_names : frozenset of str
         The schedulers that ask us; empty stands for the default one, as a member.
+    max_nodes : int
+        So many nodes at most may be named by a call.
     shared_results : SharedResults
         Of all nodes, computed with these options.
     """
@@ -48,6 +50,7 @@ class VerbOptions:
     scale: Scale
     shortlist: int = 0
     is_type_order_strict: bool = True
+    max_nodes: int = 20_000
     scheduler_names: frozenset[str] = frozenset()
     shared_results: SharedResults = field(init=False, compare=False, repr=False)
 

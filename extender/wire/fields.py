@@ -25,6 +25,10 @@ MAX_TREE_BYTES: Final = 7 * 2**20
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+class TooLargeError(RuntimeError):
+    """A call about more than a cluster can have; no ``ValueError``, for decoders."""
+
+
 class _Key:
     """One occurrence of a key; equal to no other, so that a dict keeps them all."""
 
@@ -45,8 +49,13 @@ MAX_KEYS: Final = 100_000
 
 _COUNTED_BYTES: Final = 2**19
 
+# What a key or a name takes, with its quotes and a comma.
+_LEAST_BYTES: Final = 4
 
-def _counting_decoder() -> msgspec.json.Decoder[dict[_Key, msgspec.Raw]]:
+
+def _counting_decoder(
+    max_nodes: int,
+) -> msgspec.json.Decoder[dict[_Key, msgspec.Raw]]:
     """Return a decoder of one object that ends at too many keys.
 
     Millions of them take a minute, in which nobody else computes.
@@ -54,7 +63,10 @@ def _counting_decoder() -> msgspec.json.Decoder[dict[_Key, msgspec.Raw]]:
     numbers = itertools.count(1)
 
     def make_key(kind: type, text: Any) -> _Key:
-        if next(numbers) > MAX_KEYS:
+        number = next(numbers)
+        if number > max_nodes:
+            raise TooLargeError(f"wanted at most {max_nodes} nodes, got more")
+        if number > MAX_KEYS:
             raise ValueError(f"wanted at most {MAX_KEYS} keys")
         return _make_key(kind, text)
 
@@ -62,17 +74,22 @@ def _counting_decoder() -> msgspec.json.Decoder[dict[_Key, msgspec.Raw]]:
 
 
 def split_object(
-    raw: bytes | msgspec.Raw, path: str, faults: list[Fault]
+    raw: bytes | msgspec.Raw,
+    path: str,
+    faults: list[Fault],
+    max_nodes: int = 2 * MAX_KEYS,
 ) -> list[tuple[str, msgspec.Raw]] | None:
     """Return keys and values of an object, in their order, repeated keys, too.
 
-    None and a fault for what is no object.
+    None and a fault for what is no object; more than `max_nodes` keys, where they are
+    names of nodes, raise `TooLargeError`.
 
     >>> pairs = split_object(b'{"a":1,"a":[2]}', "body", [])
     >>> [(key, bytes(value)) for key, value in pairs]
     [('a', b'1'), ('a', b'[2]')]
     """
-    decoder = _DECODER if len(raw) < _COUNTED_BYTES else _counting_decoder()
+    is_small = len(raw) < min(_COUNTED_BYTES, _LEAST_BYTES * max_nodes)
+    decoder = _DECODER if is_small else _counting_decoder(max_nodes)
     try:
         return [(key.text, value) for key, value in decoder.decode(raw).items()]
     except DECODE_ERRORS as error:
@@ -96,6 +113,41 @@ def fold_object(
         faults.append(Fault(path, f"wanted each key once, got {shorten(keys)}"))
         return None
     return folded
+
+
+def check_count(raw: bytes | msgspec.Raw, mark: bytes, marks: int, wanted: str) -> None:
+    """Raise `TooLargeError` if a mark stands there more often than `marks` times.
+
+    PERF: counted in the bytes, before objects are made of all that they hold.
+    """
+    if len(raw) > marks and bytes(raw).count(mark) > marks:
+        raise TooLargeError(f"wanted at most {wanted}, got more")
+
+
+def split_list(
+    raw: msgspec.Raw,
+    first: msgspec.json.Decoder[Any],
+    path: str,
+    faults: list[Fault],
+) -> list[msgspec.Raw]:
+    """Return the items of a list; none and a fault for what is no list.
+
+    Parameters
+    ----------
+    first : msgspec.json.Decoder
+        Of a list of what each item must have. A list of very many values is read by
+        that first, which ends at the first item without it.
+    """
+    try:
+        if bytes(raw).count(b",") > MAX_KEYS:
+            first.decode(raw)
+        return _ITEMS_DECODER.decode(raw)
+    except DECODE_ERRORS as error:
+        faults.append(Fault(path, decode_message(error)))
+        return []
+
+
+_ITEMS_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def present(parts: dict[str, msgspec.Raw], key: str) -> msgspec.Raw | None:

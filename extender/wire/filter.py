@@ -17,13 +17,17 @@ from cluster.decode.objects import Node, Pod
 from extender.wire.fields import (
     DECODE_ERRORS,
     MAX_FAULTS,
+    MAX_KEYS,
     MAX_TREE_BYTES,
+    TooLargeError,
+    check_count,
     decode_message,
     decode_pod,
     fold_object,
     lacks_of,
     present,
     read_tree,
+    split_list,
 )
 from scoring.faults import Fault
 from scoring.quantity import shorten
@@ -119,36 +123,42 @@ _NAMES_DECODER: Final = msgspec.json.Decoder(_NamesBody)
 
 _POD_DECODER: Final = msgspec.json.Decoder(Pod)
 
-_ITEMS_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_NAMED_DECODER: Final = msgspec.json.Decoder(list[_NamedObject])
 
 _LIST_DECODER: Final = msgspec.json.Decoder(list[str])
 
 _NAME_DECODER: Final = msgspec.json.Decoder(_NamedObject)
 
 
-def decode_args(body: bytes) -> ExtenderArgs:
+def decode_args(body: bytes, max_nodes: int = MAX_KEYS) -> ExtenderArgs:
     """Read the body of a filter or prioritize call.
 
     Parameters
     ----------
     body : bytes
         With either ``NodeNames`` or ``Nodes``, keys in any casing.
+    max_nodes : int
+        More of them than any cluster has.
 
     Raises
     ------
     WireError
         With every fault and its path.
+    TooLargeError
+        If it names more nodes than that, before anything is made of them.
     """
+    if body.count(b",") >= max_nodes:  # of which the pod may have many, too
+        return _decode_unusual(body, max_nodes)
     try:
         parts = _NAMES_DECODER.decode(body)
         if len(parts.pod) > MAX_TREE_BYTES:
-            return _decode_unusual(body)  # which says so
+            return _decode_unusual(body, max_nodes)  # which says so
         pod = _POD_DECODER.decode(parts.pod)
     except DECODE_ERRORS:
-        return _decode_unusual(body)
+        return _decode_unusual(body, max_nodes)
     raw_pod = bytes(parts.pod)
     if not _is_plain(body, raw_pod) or lacks_of(pod):
-        return _decode_unusual(body)
+        return _decode_unusual(body, max_nodes)
     names_at = len(POD_HEAD) + len(raw_pod) + len(_NAMES_HEAD)
     is_literal = body.find(b"\\", names_at) < 0
     return ExtenderArgs(pod, parts.node_names, names_at=names_at, is_literal=is_literal)
@@ -170,7 +180,7 @@ def _is_plain(body: bytes, pod: bytes) -> bool:
     )
 
 
-def _decode_unusual(body: bytes) -> ExtenderArgs:
+def _decode_unusual(body: bytes, max_nodes: int) -> ExtenderArgs:
     """Read any legal body, and name all faults of an illegal one."""
     faults: list[Fault] = []
     parts = fold_object(body, "body", faults)
@@ -186,10 +196,16 @@ def _decode_unusual(body: bytes) -> ExtenderArgs:
             Fault("NodeNames", f"wanted either NodeNames or Nodes, got {got}")
         )
     elif raw_names is not None:
+        check_count(raw_names, b",", max_nodes - 1, f"{max_nodes} nodes")
         names = _read_names(raw_names, faults)
     elif raw_nodes is not None:
+        # The list has one, too.
+        wanted = f"{max_nodes} nodes"
+        check_count(raw_nodes, b'"metadata"', max_nodes + 1, wanted)
         nodes = _read_nodes(raw_nodes, faults)
         names = tuple(nodes)
+        if len(names) > max_nodes:
+            raise TooLargeError(f"wanted at most {wanted}, got more")
     if pod is None or faults:
         raise WireError(faults)
     return ExtenderArgs(pod, names, nodes)
@@ -222,11 +238,9 @@ def _read_nodes(raw: msgspec.Raw, faults: list[Fault]) -> dict[str, msgspec.Raw]
     if parts is None:
         return nodes
     items = present(parts, "items")
-    try:
-        objects = [] if items is None else _ITEMS_DECODER.decode(items)
-    except DECODE_ERRORS as error:
-        faults.append(Fault("Nodes.items", decode_message(error)))
-        return nodes
+    objects = []
+    if items is not None:
+        objects = split_list(items, _NAMED_DECODER, "Nodes.items", faults)
     for index, item in enumerate(objects):
         if len(faults) >= MAX_FAULTS:
             break

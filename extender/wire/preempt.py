@@ -14,10 +14,13 @@ from cluster.decode.objects import Pod
 from extender.wire.fields import (
     DECODE_ERRORS,
     MAX_FAULTS,
+    MAX_KEYS,
+    check_count,
     decode_message,
     decode_pod,
     fold_object,
     present,
+    split_list,
     split_object,
 )
 from extender.wire.filter import WireError
@@ -95,7 +98,9 @@ class _FullPod(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-_PODS_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_FULL_PODS_DECODER: Final = msgspec.json.Decoder(list[_FullPod])
+
+_META_PODS_DECODER: Final = msgspec.json.Decoder(list[dict[str, str | None]])
 
 _FULL_POD_DECODER: Final = msgspec.json.Decoder(_FullPod)
 
@@ -107,7 +112,11 @@ _COUNT_DECODER: Final = msgspec.json.Decoder(
 )
 
 
-def decode_preempt_args(body: bytes) -> PreemptArgs:
+# Of victims, for each node that a cluster may have.
+_VICTIMS_PER_NODE: Final = 16
+
+
+def decode_preempt_args(body: bytes, max_nodes: int = MAX_KEYS) -> PreemptArgs:
     """Read the body of a preempt call.
 
     Parameters
@@ -115,11 +124,15 @@ def decode_preempt_args(body: bytes) -> PreemptArgs:
     body : bytes
         With either ``NodeNameToMetaVictims`` or ``NodeNameToVictims``, keys in any
         casing.
+    max_nodes : int
+        More of them than any cluster has.
 
     Raises
     ------
     WireError
         With every fault and its path.
+    TooLargeError
+        If it names more nodes than that, or more victims than they have.
     """
     faults: list[Fault] = []
     parts = fold_object(body, "body", faults)
@@ -128,10 +141,14 @@ def decode_preempt_args(body: bytes) -> PreemptArgs:
     pod = decode_pod(parts.get("pod"), faults)
     meta, full = present(parts, _META_KEY.lower()), present(parts, _FULL_KEY.lower())
     victims: Mapping[str, Victims] = {}
+    most = _VICTIMS_PER_NODE * max_nodes
+    wanted = f"{most} victims"
     if meta is not None and full is None:
-        victims = _read_candidates(meta, _META_KEY, faults)
+        check_count(meta, b"}", most + max_nodes + 1, wanted)
+        victims = _read_candidates(meta, _META_KEY, max_nodes, faults)
     elif full is not None and meta is None:
-        victims = _read_candidates(full, _FULL_KEY, faults)
+        check_count(full, b'"metadata"', most, wanted)
+        victims = _read_candidates(full, _FULL_KEY, max_nodes, faults)
     else:
         got = "neither" if meta is None else "both"
         faults.append(
@@ -143,11 +160,11 @@ def decode_preempt_args(body: bytes) -> PreemptArgs:
 
 
 def _read_candidates(
-    raw: msgspec.Raw, key: str, faults: list[Fault]
+    raw: msgspec.Raw, key: str, max_nodes: int, faults: list[Fault]
 ) -> dict[str, Victims]:
     """Return the victims by node name; add what is wrong with them to `faults`."""
     candidates: dict[str, Victims] = {}
-    for name, value in split_object(raw, key, faults) or ():
+    for name, value in split_object(raw, key, faults, max_nodes) or ():
         if len(faults) >= MAX_FAULTS:
             break
         path = f"{key}[{shorten(name)}]"
@@ -171,10 +188,8 @@ def _read_victims(
             faults.append(Fault(f"{path}.NumPDBViolations", decode_message(error)))
     items: list[msgspec.Raw] = []
     if pods is not None:
-        try:
-            items = _PODS_DECODER.decode(pods)
-        except DECODE_ERRORS as error:
-            faults.append(Fault(f"{path}.Pods", decode_message(error)))
+        first = _FULL_PODS_DECODER if is_full else _META_PODS_DECODER
+        items = split_list(pods, first, f"{path}.Pods", faults)
     read = _read_full_uid if is_full else _read_meta_uid
     uids: list[str] = []
     for index, item in enumerate(items):

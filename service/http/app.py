@@ -15,6 +15,7 @@ from extender.http import (
     MalformedHandler,
     PreemptResource,
     PrioritizeResource,
+    reject_too_large,
     reject_unsynced,
 )
 from extender.tracking.assumed_pods import AssumedPods
@@ -23,6 +24,7 @@ from extender.tracking.last_answers import LastAnswers
 from extender.verbs.fresh_snapshot import DeadlineError
 from extender.verbs.options import VerbOptions
 from extender.verbs.reuse import FilterMemo
+from extender.wire.fields import TooLargeError
 from extender.wire.filter import WireError
 from injector.http import MutateResource, is_under_review, reject_malformed
 from injector.review import ReviewError
@@ -119,6 +121,7 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     app.add_middleware(RequestMiddleware(metrics, health, deadline_seconds))
     app.add_error_handler(Exception, LastHandler(webhook))
     app.add_error_handler(WireError, MalformedHandler(answered.note_fault))
+    app.add_error_handler(TooLargeError, reject_too_large)
     app.add_error_handler(ReviewError, reject_malformed)
     app.add_error_handler(NotSyncedError, reject_unsynced)
     # The same call about a cluster from files has the same answer.

@@ -49,6 +49,11 @@ class ServerSettings(SettingsModel):
         description="Calls of the verbs and of `/explain` that are worked on at the"
         " same time; one more is answered 503 at once.",
     )
+    max_nodes: Annotated[int, pydantic.Field(ge=100, le=100_000)] = pydantic.Field(
+        default=20_000,
+        description="Nodes that a call may be about, more than the cluster will ever"
+        " have; one more is answered 413 before anything is made of them.",
+    )
     connection_limit: Annotated[int, pydantic.Field(ge=10, le=65_535)] = pydantic.Field(
         default=1000,
         description="Open connections; for one more the longest idle one is let go.",

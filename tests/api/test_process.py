@@ -7,9 +7,17 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
+import pytest
+
+from service.http.middleware import EXPLAIN_PATH as EXPLAIN
+from service.http.middleware import PREEMPT_PATH as PREEMPT
 from tests.api.two_nodes import (
     FILTER,
     PRIORITIZE,
@@ -27,6 +35,12 @@ from tests.service_process import (
     run_command,
     wait_until,
 )
+
+
+def resident_mebibytes(pid: int) -> float:
+    """Return how much memory a process holds."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def test_it_serves_every_page(service: ServiceProcess) -> None:
@@ -217,3 +231,60 @@ def test_idle_and_slow_clients_keep_nobody_waiting(service: ServiceProcess) -> N
 
         assert fitting(service) == ["a"]
         assert service.get("/readyz/extender").status == 200
+
+
+# path, body, status
+GIANTS: Final = (
+    (
+        FILTER,
+        b'{"Pod":{},"Nodes":null,"NodeNames":["n"%b]}' % (b',"node-123"' * 3_000_000),
+        413,
+    ),
+    (PRIORITIZE, b'{"pod":{},"nodenames":["n"%b]}' % (b',"n-1"' * 3_000_000), 413),
+    (
+        FILTER,
+        b'{"Pod":{},"Nodes":{"items":[{"metadata":{"name":"n"}}%b]}}'
+        % (b',{"metadata":{"name":"n"}}' * 1_000_000),
+        413,
+    ),
+    (
+        PREEMPT,
+        b'{"Pod":{},"NodeNameToMetaVictims":{"n":{"Pods":[{"UID":"u"}%b]}}}'
+        % (b',{"UID":"u"}' * 2_000_000),
+        413,
+    ),
+    (FILTER, b'{"Pod":{},"Nodes":{"items":[{}%b]}}' % (b",{}" * 8_000_000), 400),
+    (FILTER, b'{"Pod":"%b","NodeNames":["n"]}' % (b"x" * 30_000_000), 400),
+    (PRIORITIZE, b" " * 30_000_000, 400),
+    (EXPLAIN, b"[" * 30_000_000, 413),
+)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="tells no memory")
+def test_giants_are_refused_beside_small_calls_and_leave_no_memory_behind(
+    service: ServiceProcess,
+) -> None:
+    for _ in range(20):
+        assert fitting(service) == ["a"]
+    before = resident_mebibytes(service.process.pid)
+    is_over = threading.Event()
+    slowest: list[float] = []
+
+    def ask() -> None:
+        while not is_over.is_set():
+            began = time.monotonic()
+            assert fitting(service) == ["a"]
+            assert service.get("/livez/extender").status == 200
+            slowest.append(time.monotonic() - began)
+
+    with ThreadPoolExecutor(1) as pool:
+        small = pool.submit(ask)
+        statuses = [
+            service.request("POST", path, body).status for path, body, _ in GIANTS * 2
+        ]
+        is_over.set()
+        small.result()
+
+    assert statuses == [status for *_, status in GIANTS * 2]
+    assert max(slowest) < 2.0  # each call and each probe within a second
+    assert resident_mebibytes(service.process.pid) - before < 50

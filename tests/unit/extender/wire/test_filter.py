@@ -1,10 +1,11 @@
 import json
-from typing import Any
+import tracemalloc
+from typing import Any, Final
 
 import msgspec
 import pytest
 
-from extender.wire.fields import MAX_KEYS, MAX_TREE_BYTES
+from extender.wire.fields import MAX_KEYS, MAX_TREE_BYTES, TooLargeError
 from extender.wire.filter import WireError, decode_args, decode_node
 from scoring.faults import Fault
 from tests.builders import make_node, make_pod
@@ -244,6 +245,79 @@ def test_names_are_the_same_whichever_way_a_body_takes(names: bytes) -> None:
     args = decode_args(HEAD + b'"NodeNames":%b}' % names)
 
     assert args.names == json.loads(names)
+
+
+MANY: Final = 2_000_000
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param(
+            b'"Nodes":null,"NodeNames":["n"%b]' % (b',"n"' * MANY), id="names"
+        ),
+        pytest.param(b'"nodenames":["n"%b]' % (b',"n"' * MANY), id="in small letters"),
+        pytest.param(b'"NodeNames":[0%b]' % (b",0" * MANY), id="that are none"),
+        pytest.param(b'"NodeNames":[{}%b]' % (b",{}" * MANY), id="that are objects"),
+        pytest.param(
+            b'"Nodes":{"items":[{"metadata":{"name":"n"}}%b]}'
+            % (b',{"metadata":{"name":"n"}}' * MANY),
+            id="nodes",
+        ),
+        pytest.param(
+            b'"Nodes":{"items":[%b]}'
+            % b",".join(b'{"met\\u0061data":{"name":"n%d"}}' % i for i in range(200)),
+            id="nodes, spelt otherwise",
+        ),
+        pytest.param(
+            b'"Nodes":{"items":[{"metadata":5}%b]}' % (b',{"metadata":5}' * MANY),
+            id="nodes without a name",
+        ),
+    ],
+)
+def test_more_nodes_than_any_cluster_has_are_not_decoded(keys: bytes) -> None:
+    body = HEAD[: HEAD.index(b'"Nodes"')] + keys + b"}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLargeError, match="wanted at most 100 nodes, got more"):
+            decode_args(body, 100)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 3 * len(body) + 2**20  # copies of the bytes, and no object
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param(
+            {"Nodes": None, "NodeNames": [f"n{i}" for i in range(100)]}, id="names"
+        ),
+        pytest.param({"nodenames": [f"n{i}" for i in range(100)]}, id="small letters"),
+        pytest.param(
+            {"Nodes": {"items": [make_node(name=f"n{i}") for i in range(100)]}},
+            id="nodes",
+        ),
+    ],
+)
+def test_as_many_nodes_as_there_may_be_are_read(keys: dict[str, Any]) -> None:
+    args = decode_args(body_of(Pod=POD, **keys), 100)
+
+    assert list(args.names) == [f"n{i}" for i in range(100)]
+
+
+def test_a_list_of_what_is_no_node_ends_at_the_first() -> None:
+    body = b'{"Pod":{},"Nodes":{"items":[{}%b]}}' % (b",{}" * MANY)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match=r"Nodes\.items: .*metadata"):
+            decode_args(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 3 * len(body) + 2**20
 
 
 # --- encoding ----------------------------------------------------------------

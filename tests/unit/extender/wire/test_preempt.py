@@ -1,9 +1,9 @@
 import json
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from extender.wire.fields import MAX_FAULTS
+from extender.wire.fields import MAX_FAULTS, TooLargeError
 from extender.wire.filter import WireError
 from extender.wire.preempt import Victims, decode_preempt_args, encode_preempt_result
 from tests.builders import make_pod
@@ -222,3 +222,47 @@ def test_the_answer_has_the_form_of_uids_and_no_null() -> None:
 
 def test_nothing_kept_is_an_empty_map() -> None:
     assert encode_preempt_result({}) == b'{"NodeNameToMetaVictims":{}}'
+
+
+MANY: Final = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(
+            meta(b'{"Pods":[{"UID":"u"}%b]}' % (b',{"UID":"u"}' * MANY)),
+            id="victims on one node",
+        ),
+        pytest.param(
+            full(
+                b'{"Pods":[{"metadata":{"uid":"u"}}%b]}'
+                % (b',{"metadata":{"uid":"u"}}' * MANY)
+            ),
+            id="victims as whole pods",
+        ),
+        pytest.param(
+            meta(b"{}%b" % (b',"n":{}' * MANY)), id="one node again and again"
+        ),
+        pytest.param(
+            meta(b"{}," + b",".join(b'"n%d":{}' % i for i in range(100))), id="one more"
+        ),
+        pytest.param(
+            full(b"{}," + b",".join(b'"n%d":{}' % i for i in range(100))),
+            id="one more, with whole pods",
+        ),
+        pytest.param(
+            meta(b"{}," + b",".join(b'"n%d":7' % i for i in range(200_000))),
+            id="nodes without victims",
+        ),
+    ],
+)
+def test_more_than_any_cluster_has_is_not_decoded(body: bytes) -> None:
+    with pytest.raises(TooLargeError, match=r"wanted at most 1[60]*00 (nodes|victims)"):
+        decode_preempt_args(body, 100)
+
+
+def test_as_many_nodes_as_there_may_be_are_read() -> None:
+    body = meta(b"{}," + b",".join(b'"n%d":{}' % i for i in range(99)))
+
+    assert len(decode_preempt_args(body, 100).victims) == 100
