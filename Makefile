@@ -51,6 +51,7 @@ check: $(READY)  ## format, lint, types, layers, benchmarks untimed
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/mypy tests bench
+	$(BIN)/mypy deploy/kubectl/kubectl-gpu
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q --benchmark-disable bench
 
