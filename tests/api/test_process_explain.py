@@ -24,7 +24,7 @@ def test_a_pod_is_read_from_the_standard_input() -> None:
     )
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("default/pod-1 asks 1 nvidia.com/gpu\n")
+    assert "\ndefault/pod-1 asks 1 nvidia.com/gpu; " in done.stdout
 
 
 def test_a_reader_that_has_gone_is_no_failure() -> None:

@@ -29,7 +29,7 @@ def feasible_nodes(service: ServiceProcess, type_: str) -> list[str]:
 
 def explained(service: ServiceProcess, pod: str) -> dict[str, float]:
     """Return the term typeMatch of each node, for a pod of the cluster."""
-    answer = service.get(f"/explain?namespace=default&pod={pod}").json()
+    answer = service.get(f"/explain?namespace=default&pod={pod}&nodes=true").json()
     return {
         node["name"]: node["terms"]["typeMatch"] for node in answer.get("nodes", ())
     }

@@ -247,6 +247,8 @@ def call_application(app: Any, path: str, body: bytes) -> Answer:
     environ = {
         **ENVIRON,
         "PATH_INFO": path,
+        # Explanations have a row for each node only when asked.
+        "QUERY_STRING": "nodes=true" if path == EXPLAIN else "",
         "CONTENT_LENGTH": str(len(body)),
         "wsgi.input": io.BytesIO(body),
         "wsgi.errors": io.StringIO(),

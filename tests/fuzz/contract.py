@@ -5,6 +5,7 @@ use. What it skips need not be text in any encoding, as with Go.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -191,10 +192,20 @@ def has_null(value: Any) -> bool:
 
 def check_explanation(answer: bytes, terms: Terms) -> None:
     """Each node stands in it once, with a known reason or none, and a whole score."""
-    result = json.loads(answer)
+    pages = json.loads(answer)
+    for page in pages if isinstance(pages, list) else [pages]:
+        check_page(page, terms)
+
+
+def check_page(result: Mapping[str, Any], terms: Terms) -> None:
+    """As `check_explanation`, of one pod; its summary counts each node once."""
     names = [node["name"] for node in result["nodes"]]
     must(len(set(names)) == len(names), "a node twice")
     must(len(names) == result["snapshot"]["nodeCount"], "not all nodes")
+    summary = result["summary"]
+    must(summary["sentence"], "no sentence")
+    counted = sum(group["nodeCount"] for group in summary["groups"])
+    must(counted in {0, len(names)}, "a node that is not counted, or twice")
     for node in result["nodes"]:
         verdict, priority = node["verdict"], node["priority"]
         must(verdict["feasible"] == (verdict["reason"] is None), "feasible, a reason")
