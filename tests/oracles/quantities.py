@@ -20,6 +20,8 @@ def exact(quantity: Any) -> Fraction:
     >>> [str(exact(text)) for text in ("1500m", "2Ki", "1e3", ".5", 3)]
     ['3/2', '2048', '1000', '1/2', '3']
     """
+    if isinstance(quantity, Fraction):  # read already
+        return quantity
     found = _FORM.fullmatch(str(quantity))
     assert found is not None, quantity
     number, suffix, exponent = found.groups()

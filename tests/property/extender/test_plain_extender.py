@@ -137,7 +137,7 @@ def draw_names(dice: random.Random) -> list[str]:
     return [*names, "ghost"] if dice.random() < 0.2 else names
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(seed=SEEDS)
 def test_the_filter_answers_as_one_node_after_the_other(seed: int) -> None:
     dice = random.Random(seed)  # noqa: S311 -- repeatable, not secret
@@ -154,7 +154,7 @@ def test_the_filter_answers_as_one_node_after_the_other(seed: int) -> None:
     assert got["Error"] == ""
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(seed=SEEDS)
 def test_the_classic_score_on_the_wire_is_that_of_its_page(seed: int) -> None:
     dice = random.Random(seed)  # noqa: S311 -- repeatable, not secret
