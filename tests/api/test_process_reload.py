@@ -1,14 +1,21 @@
 """Files that change under the real process."""
 
 import json
+import signal
 from pathlib import Path
+from typing import Final
+
+import yaml
 
 from tests.api.two_nodes import file_config, fitting, scores, write_dump
 from tests.builders import make_node
 from tests.service_process import (
     ServiceProcess,
+    exchange,
     wait_until,
 )
+
+FAULTY: Final = "file refused, the last good contents stay in use"
 
 
 def test_a_changed_dump_is_picked_up(folder: Path, service: ServiceProcess) -> None:
@@ -85,3 +92,45 @@ def test_a_faulty_configuration_keeps_the_last_good_one(
     service.config.write_text(good)
 
     wait_until(lambda: service.metric(reload_ok) == 1, "the mended file is noticed")
+
+
+def test_sighup_reads_every_file_again_and_ends_nothing(folder: Path) -> None:
+    rules = folder / "rules.json"
+    rules.write_text('{"resourceMap": {}}')
+    config = file_config(injection={"rulesFile": rules.name})
+    config["cluster"]["pollSeconds"] = 3600  # nobody looks by himself
+    config["server"] = {"drainSeconds": 3600}
+    with ServiceProcess(folder, config) as service:
+        service.wait_ready()
+        connection = service.connect()
+        before = scores(service)
+
+        def hang_up(reads: int) -> list[str]:
+            service.send(signal.SIGHUP)
+            events = ("file reloaded", FAULTY)
+            wait_until(
+                lambda: sum(len(service.logs(event)) for event in events) == reads,
+                "all files are read",
+            )
+            return [line["file"] for line in service.logs(FAULTY)]
+
+        assert hang_up(3) == []  # settings, dump and rules, though unchanged
+        settings = yaml.safe_load(service.config.read_text())
+        settings["scoring"] = {"weights": {"utilization": 0, "typeMatch": 100}}
+        service.config.write_text(yaml.safe_dump(settings))
+        assert hang_up(6) == []
+        assert scores(service) != before
+        rules.write_text("[]")
+        (folder / "dump.json").write_text("{")
+        service.config.write_text("server: [")
+        assert sorted(hang_up(9)) == ["cluster", "rules", "settings"]
+        assert fitting(service) == ["a"]
+        assert exchange(connection, "GET", "/readyz/extender").status == 200
+        connection.close()
+        service.send(signal.SIGTERM)  # while it drains, too
+        wait_until(lambda: bool(service.logs("draining started")), "it drains")
+        hang_up(12)
+        assert service.get("/healthz").status == 200
+        service.send(signal.SIGTERM)
+
+        assert service.wait_stopped() == 0

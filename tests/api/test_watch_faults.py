@@ -2,16 +2,27 @@
 
 import json
 import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.builders import GPU, Tree, make_node, make_pod
+from cluster.api.protocol import ApiError, ApiStream
+from cluster.watch.backoff import Pace
+from cluster.watch.cluster_watch import ClusterWatch
+from tests.builders import BUILDER, GPU, Tree, make_node, make_pod
+from tests.fakes.api import NoApi
 from tests.fakes.api_http import Fault, Held, Lines, Silence, Status
 from tests.fakes.api_server import FakeApiServer
 from tests.fakes.api_state import event_line, expired_line, status_tree
-from tests.fakes.watched_cluster import WatchedCluster, free_gpus
+from tests.fakes.watched_cluster import (
+    DEADLINE_SECONDS,
+    RecordingObserver,
+    WatchedCluster,
+    free_gpus,
+)
 
 
 def make_bound(name: str, gpus: int = 1, **more: Any) -> Tree:
@@ -450,3 +461,77 @@ def test_events_while_the_watcher_is_stopped_do_no_harm(
 
     free = free_gpus(cluster.cell.current(), "a")
     assert free == 5
+
+
+class HangingStream:
+    """Brings nothing, and does not heed who wants to end it."""
+
+    def __init__(self, hang: Callable[[], None]) -> None:
+        self._hang = hang
+
+    def chunks(self) -> Iterator[bytes]:
+        self._hang()
+        yield b""
+
+    def read(self) -> bytes:
+        return b"".join(self.chunks())
+
+    def interrupt(self) -> None:
+        """Do not heed it."""
+
+    def close(self) -> None:
+        """Hold nothing open."""
+
+
+class HangingApi(NoApi):
+    """Answers nobody about some paths before `released`."""
+
+    def __init__(self, *paths: str, has_headers: bool) -> None:
+        self._paths = paths
+        self._has_headers = has_headers
+        self.released = threading.Event()
+        self.asked = threading.Semaphore(0)
+
+    def get(self, path: str, query: Mapping[str, str]) -> ApiStream:
+        if not path.endswith(self._paths):
+            raise ApiError("away", reason="unreachable")
+        if not self._has_headers:
+            self._hang()
+        return HangingStream(self._hang)
+
+    def _hang(self) -> None:
+        self.asked.release()
+        assert self.released.wait(DEADLINE_SECONDS)
+        raise ApiError("away", reason="unreachable")
+
+
+@pytest.mark.parametrize("has_headers", [False, True], ids=["no answer", "half of one"])
+@pytest.mark.parametrize(
+    "paths",
+    [
+        pytest.param(("/nodes",), id="nodes"),
+        pytest.param(("/pods",), id="pods"),
+        pytest.param(("/deviceclasses",), id="an optional kind"),
+        pytest.param(("/nodes", "/pods"), id="both that are needed"),
+        pytest.param(
+            ("/nodes", "/pods", "/deviceclasses", "/limitranges"), id="all of them"
+        ),
+    ],
+)
+def test_calls_that_hang_do_not_keep_the_watch_from_ending(
+    paths: tuple[str, ...], has_headers: bool
+) -> None:
+    api = HangingApi(*paths, has_headers=has_headers)
+    watch = ClusterWatch(
+        api, lambda *_: None, BUILDER, RecordingObserver(), Pace(page_size=2)
+    )
+    watch.start()
+    for _ in paths:
+        assert api.asked.acquire(timeout=DEADLINE_SECONDS)
+    began = time.monotonic()
+
+    watch.stop(0.2)
+
+    seconds = time.monotonic() - began
+    api.released.set()
+    assert 0.1 < seconds < 2.0  # once for all of them, not for each

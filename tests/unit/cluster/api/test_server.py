@@ -2,6 +2,7 @@
 
 import base64
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -254,46 +255,88 @@ def test_an_address_where_nobody_listens_is_unreachable(tmp_path: Path) -> None:
     assert caught.value.status == 0
 
 
-def write_trusting(path: Path, authority: Path, server: str) -> Path:
-    """Write a kubeconfig that has the CA in it."""
-    write_kubeconfig(path, {}, server)
-    tree = yaml.safe_load(path.read_text())
-    tree["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(
-        authority.read_bytes()
-    ).decode()
-    path.write_text(yaml.safe_dump(tree))
-    return path
+def inline(path: Path) -> str:
+    """Return a file's contents as a kubeconfig has them in it."""
+    return base64.b64encode(path.read_bytes()).decode()
 
 
-def test_another_ca_in_the_kubeconfig_is_used_at_once(tmp_path: Path) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    old.mkdir()
-    new.mkdir()
-    old_authority, _ = write_pair(old)
-    listener = Listener(new)  # the server has its new certificate already
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # what of a cluster is told, given the folder with `old` and `new`
+        pytest.param(
+            lambda folder: {"certificate-authority-data": inline(folder / "old")},
+            lambda folder: {"certificate-authority-data": inline(folder / "new")},
+            id="another one in it",
+        ),
+        pytest.param(
+            lambda folder: {"certificate-authority": str(folder / "old")},
+            lambda folder: {"certificate-authority": str(folder / "new")},
+            id="another file",
+        ),
+        pytest.param(
+            lambda folder: {"certificate-authority": str(folder / "old")},
+            lambda folder: {
+                "certificate-authority": str((folder / "new").replace(folder / "old"))
+            },
+            id="the same file, with another one in it",
+        ),
+        pytest.param(
+            lambda folder: {"certificate-authority": str(folder / "old")},
+            lambda folder: {"certificate-authority-data": inline(folder / "new")},
+            id="one in it, and a file before",
+        ),
+        pytest.param(
+            lambda folder: {"certificate-authority-data": inline(folder / "old")},
+            lambda folder: {"certificate-authority": str(folder / "new")},
+            id="a file, and one in it before",
+        ),
+        pytest.param(
+            lambda folder: {"certificate-authority-data": inline(folder / "old")},
+            lambda folder: {
+                "certificate-authority-data": base64.b64encode(
+                    (folder / "new").read_bytes() + (folder / "old").read_bytes()
+                ).decode()
+            },
+            id="both, as while a CA is rotated",
+        ),
+        pytest.param(
+            lambda _folder: {},
+            lambda folder: {"certificate-authority-data": inline(folder / "new")},
+            id="none before: those of the host",
+        ),
+    ],
+)
+def test_another_ca_of_the_kubeconfig_is_used_at_once(
+    tmp_path: Path,
+    before: Callable[[Path], dict[str, Any]],
+    after: Callable[[Path], dict[str, Any]],
+) -> None:
+    for name in ("old", "new"):
+        (tmp_path / f"{name}-pair").mkdir()
+    write_pair(tmp_path / "old-pair")[0].replace(tmp_path / "old")
+    listener = Listener(tmp_path / "new-pair")  # it has its new certificate already
+    (tmp_path / "new").write_bytes((tmp_path / "new-pair" / "tls.crt").read_bytes())
     address = f"https://127.0.0.1:{listener.server.port}"
+
+    def write(told: dict[str, Any]) -> Path:
+        path = write_kubeconfig(tmp_path / "config", {}, address)
+        tree = yaml.safe_load(path.read_text())
+        tree["clusters"][0]["cluster"].update(told)
+        path.write_text(yaml.safe_dump(tree))
+        return path
+
     try:
-        path = write_trusting(tmp_path / "config", old_authority, address)
-        server = connect(path)
+        server = connect(write(before(tmp_path)))
         with pytest.raises(ApiError, match="certificate verify failed"):
             server.read("/api")
+        (tmp_path / "config").write_text("half a fi")  # as it is while it is written
+        with pytest.raises(ApiError) as caught:
+            server.read("/api")
 
-        write_trusting(path, new / "tls.crt", address)
+        write(after(tmp_path))
 
+        assert caught.value.reason == "credentials"
         assert server.read("/api") == b""
     finally:
         listener.stop()
-
-
-def test_a_faulty_authority_is_unreachable(tmp_path: Path) -> None:
-    path = write_kubeconfig(tmp_path / "config", {}, "https://127.0.0.1:1")
-    tree = yaml.safe_load(path.read_text())
-    tree["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(
-        b"no certificate"
-    ).decode()
-    path.write_text(yaml.safe_dump(tree))
-
-    with pytest.raises(ApiError) as caught:
-        connect(path).get("/api/v1/pods", {})
-
-    assert caught.value.reason == "unreachable"

@@ -4,8 +4,11 @@ import json
 import falcon.testing
 import pytest
 
-from service.http.middleware import MUTATE_PATH
+from cluster.ledger.writer import SnapshotCell
+from service.http.health import Health
+from service.http.middleware import MUTATE_PATH, RequestMiddleware
 from service.logs import REQUEST_ID
+from service.metrics import Metrics
 from tests.builders import make_node, make_pod
 from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp
 
@@ -90,6 +93,34 @@ def test_the_id_of_a_request_ends_with_it(app: ExtenderApp) -> None:
     app.client.simulate_get("/healthz", headers={"X-Request-Id": "mine"})
 
     assert REQUEST_ID.get() == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        pytest.param("mine", "mine", id="as it was given"),
+        pytest.param("x" * 128, "x" * 128, id="as long as it may be"),
+        pytest.param("x" * 129, "x" * 128, id="one more"),
+        pytest.param("x" * 200_000, "x" * 128, id="a giant"),
+        pytest.param("a\tb\x1b[31mc\x7f", "ab[31mc", id="what a terminal obeys"),
+        pytest.param("\u00e9\u00a0\u00ff", "\u00e9\u00ff", id="beyond ASCII"),
+        pytest.param("\t" * 500 + "x" * 500, "x" * 128, id="little of it printable"),
+        pytest.param("\x01" * 200_000, "", id="nothing printable"),
+        pytest.param("", "", id="nothing"),
+    ],
+)
+def test_so_much_of_a_callers_id_is_used(given: str, used: str) -> None:
+    middleware = RequestMiddleware(
+        Metrics(), Health(SnapshotCell(), dict, stale_after_seconds=1.0)
+    )
+    environ = falcon.testing.create_environ("/healthz")
+    environ["HTTP_X_REQUEST_ID"] = given
+
+    middleware.process_request(falcon.Request(environ), falcon.Response())
+
+    own = REQUEST_ID.get()
+    REQUEST_ID.set("")
+    assert own == used or (not used and own.endswith("-1"))
 
 
 def test_bodies_of_a_wrong_path_are_not_looked_at(app: ExtenderApp) -> None:
