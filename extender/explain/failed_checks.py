@@ -164,7 +164,8 @@ def list_failed_checks(
         found += part()
     order = {kind: rank for rank, kind in enumerate(_ORDER)}
     failing = [check for check in found if check.failed.any()]
-    failing.sort(key=lambda check: order[check.kind])
+    # Of a node that lacks GPUs and more, the GPUs are told.
+    failing.sort(key=lambda check: (order[check.kind], "/" not in check.resource))
     return FailedChecks(tuple(failing))
 
 

@@ -42,6 +42,11 @@ MAX_REMEDIES: Final = 2
 
 REMEDY_JOINT: Final = ", or "
 
+# Of an Event's note: ValidateEventCreate in pkg/apis/core/validation of Kubernetes.
+MAX_NOTE_BYTES: Final = 1024
+
+_CUT: Final = b"..."
+
 NO_NODES: Final = "noNodes"
 
 FITS: Final = "fits"
@@ -170,6 +175,20 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
         best=best,
         room=_room(explanation, judged, fitting),
     )
+
+
+def note_of(summary: Summary) -> tuple[str, frozenset[str]]:
+    """Return the first sentence, to be told elsewhere, and its classes of reasons.
+
+    The text has at most `MAX_NOTE_BYTES` bytes, which is what an Event may say. It is
+    worth telling again only where the classes are others: numbers change all the time.
+    """
+    data = f"{summary.sentence}.".encode()
+    if len(data) > MAX_NOTE_BYTES:
+        data = (
+            data[: MAX_NOTE_BYTES - len(_CUT)].decode(errors="ignore").encode() + _CUT
+        )
+    return data.decode(), summary.reason_classes
 
 
 def _reasons(checks: FailedChecks, count: int) -> tuple[Reason, ...]:

@@ -1,0 +1,95 @@
+import pytest
+
+from extender.explain.explain import explain
+from extender.explain.pod import read_subject
+from extender.explain.summary import MAX_NOTE_BYTES, Summary, note_of, summarize
+from service.runtime import build_verb_options
+from tests.builders import Tree, make_node, make_pod, make_snapshot
+from tests.extender_app import make_settings
+
+OPTIONS = build_verb_options(make_settings())
+
+
+def summary_of(pod: Tree, *nodes: Tree) -> Summary:
+    snapshot = make_snapshot(nodes=nodes)
+    return summarize(explain(read_subject(pod, OPTIONS), snapshot, OPTIONS))
+
+
+def test_the_classes_of_reasons_do_not_change_with_numbers() -> None:
+    pod = make_pod(gpus=8, cpu="70")
+
+    text, classes = note_of(summary_of(pod, make_node(gpus=4), make_node(name="b")))
+    other, same = note_of(
+        summary_of(pod, *(make_node(name=n, gpus=2) for n in "ab"), make_node(name="c"))
+    )
+
+    assert text == (
+        "No node fits: 1 has too few GPUs (needs 8, largest node 4), 1 has no GPU."
+    )
+    assert other == (
+        "No node fits: 2 have too few GPUs (needs 8, largest node 2), 1 has no GPU."
+    )
+    assert classes == same == {"tooSmall:nvidia.com/gpu", "gpuResource:nvidia.com/gpu"}
+
+
+def test_a_note_is_no_longer_than_an_event_may_be() -> None:
+    taints = [
+        {"key": "ä" * 100 + str(n), "value": "v", "effect": "NoSchedule"}
+        for n in range(12)
+    ]
+
+    text, classes = note_of(
+        summary_of(make_pod(gpus=1), make_node(gpus=8, taints=taints))
+    )
+
+    assert len(text.encode()) <= MAX_NOTE_BYTES
+    assert text.endswith("...")
+    assert classes == {"taint"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sentence", "reason_class"),
+    [
+        pytest.param(
+            [], "No node fits: the cluster has no nodes", "noNodes", id="none"
+        ),
+        pytest.param(
+            [make_node(gpus=8)],
+            "The only node fits: node-1 (score 10)",
+            "fits",
+            id="one",
+        ),
+        pytest.param(
+            [make_node(gpus=8, is_ready=False)],
+            "No node fits: 1 is not ready",
+            "nodeNotReady",
+            id="not ready",
+        ),
+        pytest.param(
+            [make_node(gpus=8, pods="0")],
+            "No node fits: 1 lacks pods (needs 1, largest node 0)",
+            "tooSmall:pods",
+            id="no room for pods",
+        ),
+        pytest.param(
+            [make_node(gpus=0)],
+            "No node fits: 1 has no GPU",
+            "gpuResource:nvidia.com/gpu",
+            id="no GPU",
+        ),
+        pytest.param(
+            [make_node(gpus=8, labels={"nvidia.com/mig.config.state": "pending"})],
+            "No node fits: 1 has GPUs that are not ready (label"
+            " nvidia.com/mig.config.state=pending)",
+            "gpusNotReady",
+            id="GPUs that are not ready",
+        ),
+    ],
+)
+def test_the_sentence_says_what_decides(
+    nodes: list[Tree], sentence: str, reason_class: str
+) -> None:
+    summary = summary_of(make_pod(gpus=1), *nodes)
+
+    assert summary.sentence == sentence
+    assert summary.reason_classes == {reason_class}
