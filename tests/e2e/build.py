@@ -1,10 +1,10 @@
 """Build the control plane that the end-to-end tests run, once per version.
 
 Each folder of ``controlplane/`` is a Go module that names commands and nothing else:
-one per Kubernetes minor, and one for etcd. The binaries go to
-``.cache/<minor>/bin``, and are rebuilt when the module's ``go.mod`` or ``go.sum``
-changes. With ``KUBEBUILDER_ASSETS`` set, the binaries in that folder are used
-instead, and only those that it lacks are built.
+one per Kubernetes minor, and one for etcd; that of ``port-forwarder`` has a program of
+its own. The binaries go to ``.cache/<minor>/bin``, and are rebuilt when the module's
+``go.mod``, ``go.sum`` or program changes. With ``KUBEBUILDER_ASSETS`` set, the binaries
+in that folder are used instead, and only those that it lacks are built.
 
 Run it as ``python tests/e2e/build.py [--minor 1.36]``. Exit codes: 0 all there,
 1 a build failed, 2 wrong options or binaries of another minor, 3 Go is missing.
@@ -35,6 +35,7 @@ KUBERNETES_COMMANDS: Final = (
 # command -> Go package, and the module folder where it is not the minor's own
 PACKAGES: Final[Mapping[str, str]] = {
     "etcd": "go.etcd.io/etcd/server/v3",
+    "port-forwarder": ".",
     **{name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_COMMANDS},
 }
 PROGRESS_SECONDS: Final = 30.0
@@ -98,7 +99,7 @@ def ensure(minor: str) -> None:
 
 
 def _module(minor: str, name: str) -> str:
-    return "etcd" if name == "etcd" else minor
+    return minor if name in KUBERNETES_COMMANDS else name
 
 
 def _asset(name: str) -> Path | None:
@@ -124,14 +125,15 @@ def _path(minor: str, name: str) -> Path | None:
 
 def _key(module: str) -> str:
     digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum"):
-        digest.update((MODULES / module / name).read_bytes())
+    folder = MODULES / module
+    for path in (folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go"))):
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
 def _check_asset(path: Path, minor: str) -> None:
     """Refuse a Kubernetes binary of a minor that was not asked for."""
-    if path.name == "etcd":
+    if path.name not in KUBERNETES_COMMANDS:
         return
     option = ["version", "--client"] if path.name == "kubectl" else ["--version"]
     answer = subprocess.run(

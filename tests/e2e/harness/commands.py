@@ -1,5 +1,6 @@
 """The command lines of the control plane's processes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -111,6 +112,15 @@ def scheduler(
         f"--authorization-always-allow-paths={HEALTH_PATHS}",
         *flags,
     ]
+
+
+def port_forwarder(
+    binary: Path, port: int, pair: ServingPair, addresses: Mapping[str, str]
+) -> list[str]:
+    """Return the command of the kubelet's end of port-forwards."""
+    pods = [f"{pod}={address}" for pod, address in addresses.items()]
+    files = [str(pair.certificate), str(pair.key)]
+    return [str(binary), f"{LOOPBACK}:{port}", *files, *pods]
 
 
 def controller_manager(

@@ -170,6 +170,17 @@ class ControlPlane:
         client = self.client_with(self.users.harness.token)
         return self._added.enter_context(KubeletStandIn(client, rule))
 
+    def start_port_forwarder(self, port: int, addresses: Mapping[str, str]) -> None:
+        """Start the kubelet's end of port-forwards: namespace/pod -> address.
+
+        The pods' nodes must name `port` as that of their kubelet.
+        """
+        name = "port-forwarder"
+        command = commands.port_forwarder(
+            self._binaries[name], port, self._pair, addresses
+        )
+        self._add_process(name, command, port)
+
     def start_proxy(self) -> TcpProxy:
         """Start a proxy in front of the API server, for a kubeconfig of its own."""
         return self._added.enter_context(TcpProxy(self.ports.api_server))
@@ -231,6 +242,10 @@ class ControlPlane:
         Those of kube-scheduler are left out.
         """
         return audit.read_calls(self._audit_log)
+
+    def binary(self, name: str) -> Path:
+        """Return where a command is."""
+        return self._binaries[name]
 
     def _api_server_command(self) -> list[str]:
         files = commands.ApiServerFiles(
