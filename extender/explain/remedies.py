@@ -227,7 +227,7 @@ def _other_type(situation: Situation) -> Found:
     wanted = pod_request.gpu_requirements
     if not wanted.is_readable:
         return
-    yield from _misspelt(situation, (*wanted.types, *wanted.excluded))
+    yield from _misspelt(situation)
     yield from _accepted(situation, np.flatnonzero(situation.fails_only(GPU_TYPE)))
     indexes = np.flatnonzero(situation.fails_only(GPU_SHARED))
     if len(indexes):
@@ -283,27 +283,37 @@ def _accepted(situation: Situation, indexes: IndexArray) -> Found:
         yield 1.45, Remedy("type", text, node, count, value=model)
 
 
-def _misspelt(situation: Situation, types: Sequence[str]) -> Found:
-    """Yield what was probably meant by names that neither table nor node knows."""
-    gpus, judged = situation.judged.options.builder.gpus, situation.judged
-    kinds = judged.snapshot.gpus.kinds
-    for name in types:
+def misspelt_types(judged: Judged) -> Iterator[tuple[str, str]]:
+    """Yield types that neither the table nor a node knows, and what was probably meant.
+
+    Nothing where no name comes near it; a name that a node has comes first.
+    """
+    gpus, kinds = judged.options.builder.gpus, judged.snapshot.gpus.kinds
+    wanted = judged.pod_request.gpu_requirements
+    for name in (*wanted.types, *wanted.excluded):
         normal = normal_name(name)
         if gpus.knows(name) or any(normal in kind.names for kind in kinds):
             continue
         near = near_names(gpus.table, name)
         offered = [n for n in near if any(normal_name(n) in k.names for k in kinds)]
-        meant = (*offered, *near)[:1]
-        for other in meant:
-            holds = np.array([normal_name(other) in kind.names for kind in kinds])
-            has = holds[judged.snapshot.gpus.codes[judged.candidates.columns]]
-            count = int(np.count_nonzero(has))
-            text = f"write {other} for {shorten(name)}, which no node has"
-            if count:
-                text += f" ({_nodes(count, 'have')} it)"
-            index = int(np.argmax(has))
-            node = situation.names[index] if count else ""
-            yield 0.1, Remedy("type", text, node, count, value=other)
+        yield name, next(iter((*offered, *near)), "")
+
+
+def _misspelt(situation: Situation) -> Found:
+    """Yield the names that were probably meant."""
+    judged = situation.judged
+    kinds = judged.snapshot.gpus.kinds
+    for name, other in misspelt_types(judged):
+        if not other:
+            continue
+        holds = np.array([normal_name(other) in kind.names for kind in kinds])
+        has = holds[judged.snapshot.gpus.codes[judged.candidates.columns]]
+        count = int(np.count_nonzero(has))
+        text = f"write {other} for {shorten(name)}, which no node has"
+        if count:
+            text += f" ({_nodes(count, 'have')} it)"
+        node = situation.names[int(np.argmax(has))] if count else ""
+        yield 0.1, Remedy("type", text, node, count, value=other)
 
 
 def _other_resource(situation: Situation) -> Found:

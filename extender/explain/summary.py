@@ -23,9 +23,15 @@ from extender.explain.failed_checks import (
     FailedChecks,
     list_failed_checks,
 )
-from extender.explain.remedies import Remedy, Situation, find_remedies
+from extender.explain.remedies import (
+    Remedy,
+    Situation,
+    find_remedies,
+    misspelt_types,
+)
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
 from scoring.feasibility import REASONS, Verdict
+from scoring.quantity import shorten
 from scoring.snapshot import IndexArray
 
 # Clauses of the first sentence; the rest is counted together.
@@ -143,7 +149,8 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
     passed = np.flatnonzero(explanation.answered)
     fitting = np.flatnonzero(explanation.offered & explanation.result.feasible)
     best = _best(explanation, passed)
-    sentence = _sentence(explanation, reasons, fitting, best)
+    unknown = "".join(f"{_unknown(*pair)}; " for pair in misspelt_types(judged))
+    sentence = _sentence(explanation, reasons, fitting, best, unknown)
     deadline.check()
     obstacles = explanation.subject.obstacles
     remedies: tuple[Remedy, ...] = ()
@@ -233,8 +240,12 @@ def _sentence(
     reasons: Sequence[Reason],
     fitting: IndexArray,
     best: IndexArray,
+    unknown: str,
 ) -> str:
-    """Return the verdict in one sentence, without a full stop."""
+    """Return the verdict in one sentence, without a full stop.
+
+    `unknown` is said before the reasons, of types that were probably misspelt.
+    """
     subject, count = explanation.subject, len(explanation.verb_call.names)
     said = _fit(explanation, fitting, best) if len(fitting) else ""
     obstacles = "; ".join(obstacle.text for obstacle in subject.obstacles)
@@ -250,7 +261,13 @@ def _sentence(
         return f"{obstacles}; {would}"
     if not count:
         return "No node fits: the cluster has no nodes"
-    return said or f"No node fits: {_clauses(reasons)}"
+    return said or f"No node fits: {unknown}{_clauses(reasons)}"
+
+
+def _unknown(name: str, meant: str) -> str:
+    """Return what is said of a type that nobody knows."""
+    hint = f" (did you mean {meant}?)" if meant else ""
+    return f"type {shorten(name, 40)} is no known GPU model{hint}"
 
 
 def _fit(explanation: Explanation, fitting: IndexArray, best: IndexArray) -> str:

@@ -53,7 +53,7 @@ SENTENCES: Final = {
     "CPU": "No node fits: 60 lack CPU (needs 96, largest node 64), ",
     "quota": "The quota team of namespace ml refuses the pod: asks 4 nvidia.com/gpu, 2",
     "other scheduler": "The pod waits for another scheduler, 'volcano'",
-    "misspelt type": "have other GPUs (T4, ",
+    "misspelt type": "type 'A100-80' is no known GPU model (did you mean A100-80GB?)",
     "PVC": "may refuse them, since not modelled here: volumes (data)",
     "spread": "not modelled here: topology spread (topology.kubernetes.io/zone)",
 }
