@@ -26,9 +26,9 @@ from cluster.ledger.changes import (
     NodesListed,
     PodsListed,
 )
-from cluster.yaml_text import UNREADABLE, one_line, parse_all
+from cluster.yaml_text import UNREADABLE, parse_all
 from scoring.faults import Fault, FaultsError, list_faults
-from scoring.quantity import shorten
+from scoring.quantity import one_line, shorten
 
 logger = logging.getLogger(__name__)
 

@@ -78,8 +78,3 @@ def parse_unique(data: bytes) -> Any:
     Times are those of Python, unlike in `parse_all`.
     """
     return yaml.load(data, Loader=_UniqueKeyLoader)  # noqa: S506  a safe loader
-
-
-def one_line(error: Exception) -> str:
-    """Return an error's text without line breaks."""
-    return " ".join(str(error).split())

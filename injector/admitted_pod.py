@@ -8,7 +8,7 @@ from cluster.decode.objects import Pod
 from injector.review import Review, decode_pod
 from scoring.pod_request import effective_request
 from scoring.quantity import QuantityError, exact_amount
-from scoring.resources import Request
+from scoring.resources import Request, any_resource
 
 # Of the API object of a pod that a kubelet runs whatever the API server thinks of it.
 # What else kubelets write on static pods, anybody may write on any pod.
@@ -135,7 +135,7 @@ class AdmittedPod:
         """The effective request of all resources; unreadable amounts are left out."""
         if self._request is None:
             self._request = effective_request(
-                self.decoded.spec, lambda _name: True, lambda _path, _error: None
+                self.decoded.spec, any_resource, lambda _path, _error: None
             )
         return self._request
 

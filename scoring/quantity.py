@@ -63,6 +63,16 @@ def shorten(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def one_line(text: object, limit: int | None = None) -> str:
+    """Return what `str` makes of it without line breaks, `limit` characters at most.
+
+    >>> one_line(" a   b "), one_line("abcdef", 5)
+    ('a b', 'ab...')
+    """
+    line = " ".join(str(text).split())
+    return line if limit is None or len(line) <= limit else f"{line[: limit - 3]}..."
+
+
 class _Brief(reprlib.Repr):
     """Prints the beginning of a value, however large it is."""
 

@@ -1,6 +1,6 @@
 """`Snapshot` and `NodeIndex`: the immutable state of all nodes at one moment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from scoring.protocols import (
     PendingPod,
     RecentPod,
 )
+from scoring.resources import Request
 
 Int64Array: TypeAlias = NDArray[np.int64]
 
@@ -239,19 +240,41 @@ class Snapshot:
         -----
         ``addNominatedPods`` in ``pkg/scheduler/framework/runtime/framework.go``.
         """
-        requested = None
-        for pod in self.pending:
-            column = self.nodes.column_of.get(pod.nominated_node)
-            if column is None or pod.priority < priority or pod.uid == uid:
-                continue
-            requested = self.requested.copy() if requested is None else requested
-            for resource, amount in pod.request:
-                row = self.row_of(resource)
-                if row is not None:
-                    requested[row, column] += amount
-        return (
-            self if requested is None else replace(self, requested=read_only(requested))
-        )
+        shares = [
+            (pod.nominated_node, pod.request)
+            for pod in self.pending
+            if pod.nominated_node in self.nodes.column_of
+            and pod.priority >= priority
+            and pod.uid != uid
+        ]
+        if not shares:
+            return self
+        return replace(self, requested=self.requested_with(shares))
+
+    def requested_with(
+        self, shares: Iterable[tuple[str, Request]], *, sign: int = 1
+    ) -> Int64Array:
+        """Return `requested` with the shares of some pods added (+1) or taken (-1).
+
+        Parameters
+        ----------
+        shares : iterable of (str, Request)
+            Node name and amounts. What no node has, or whose node is not here, is left
+            out.
+
+        Returns
+        -------
+        int64 array, shape (R, N)
+            Read-only.
+        """
+        requested = self.requested.copy()
+        row_of = {resource: row for row, resource in enumerate(self.resources)}
+        for node_name, request in shares:
+            column = self.nodes.column_of.get(node_name)
+            for resource, amount in request if column is not None else ():
+                if resource in row_of:
+                    requested[row_of[resource], column] += sign * amount
+        return read_only(requested)
 
     def changed_since(self, generation: int) -> IndexArray:
         """Return the columns that changed after `generation`, in their order."""

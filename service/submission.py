@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import jsonpatch
 
-from extender.explain.pod import Review as Reviewed
+from extender.explain.pod import ReviewedPod
 from extender.explain.templates import PodTemplate, templates_in
 from extender.wire.filter import WireError
 from injector.resources.containers import LIMITS, REQUESTS, read_containers
@@ -157,13 +157,13 @@ def _as_controller(template: dict[str, Any]) -> dict[str, Any]:
 
 def preview_by(
     decide: Callable[[Review], Answer],
-) -> Callable[[PodTemplate], Reviewed]:
+) -> Callable[[PodTemplate], ReviewedPod]:
     """Return what reviews a pod of a manifest as a dry run, which holds nothing.
 
     `decide` is `Admission.preview`, of the webhook's own configuration.
     """
 
-    def preview(template: PodTemplate) -> Reviewed:
+    def preview(template: PodTemplate) -> ReviewedPod:
         submission = read_submission(template)
         pod = submission.pod
         # By its UID pods are told apart that have yet to be named.
@@ -180,8 +180,8 @@ def preview_by(
             raise WireError(faults) from error
         warnings = tuple(answer.warnings)
         if not answer.is_allowed:
-            return Reviewed(pod, warnings, answer.message)
+            return ReviewedPod(pod, warnings, answer.message)
         patch = json.loads(answer.patch) if answer.patch else []
-        return Reviewed(jsonpatch.apply_patch(pod, patch), warnings)
+        return ReviewedPod(jsonpatch.apply_patch(pod, patch), warnings)
 
     return preview

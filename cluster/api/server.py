@@ -29,7 +29,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.util import Timeout
 
 from cluster.api.protocol import ApiAnswer, ApiError, ServerClock, TokenTimes
-from scoring.quantity import shorten
+from scoring.quantity import one_line, shorten
 
 USER_AGENT: Final = "gpu-extender"
 
@@ -483,13 +483,7 @@ def _one_line(error: Exception) -> str:
     """Return what an error says, on one line and not too long."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror.lower()}"
-    return _cut(str(error))
-
-
-def _cut(text: str) -> str:
-    """Return a text on one line and not too long."""
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 3]}..."
+    return one_line(error, MAX_MESSAGE)
 
 
 # What the transport's messages begin with, such as ``HTTPSConnection(host='a'): ``.
@@ -533,7 +527,7 @@ def _error_of(response: urllib3.BaseHTTPResponse) -> ApiError:
         message = msgspec.json.decode(data, type=_Status).message or message
     response.close()
     return ApiError(
-        _cut(message),
+        one_line(message, MAX_MESSAGE),
         reason="expired"
         if response.status == HTTPStatus.GONE
         else f"http_{response.status}",

@@ -12,7 +12,7 @@ from scoring.faults import Fault
 from scoring.pod_request import read_amounts
 from scoring.protocols import LimitDefaults, LimitMaxima
 from scoring.quantity import QuantityError, exact_amount
-from scoring.resources import Request
+from scoring.resources import Request, any_resource
 
 _CONTAINER: Final = "Container"
 
@@ -98,7 +98,7 @@ def _amounts(
     amounts = read_amounts(
         quantities or {},
         path,
-        lambda _name: True,
+        any_resource,
         lambda path, error: faults.append(_fault(path, error)),
     )
     return tuple(amounts.items())

@@ -221,7 +221,7 @@ class RecordBuilder:
         if resized is None and key in self._requests:
             return self._requests[key]
         sound = len(faults)
-        request = self.request_of(pod, faults)
+        request = effective_request(spec, any_resource, _collector(faults), resized)
         known = (
             shared(tuple(sorted((*request, (PODS, 1))))),
             any(self.is_managed(name) for name, _ in request),
@@ -229,12 +229,6 @@ class RecordBuilder:
         if resized is None and len(faults) == sound and len(key) <= MAX_KEY_LENGTH:
             self._requests.keep(key, known)
         return known
-
-    def request_of(self, pod: Pod, faults: list[Fault]) -> Request:
-        """Return the effective request; add to `faults`."""
-        return effective_request(
-            pod.spec, any_resource, _collector(faults), _resized(pod)
-        )
 
     def judged_request_of(self, pod: Pod, faults: list[Fault]) -> Request:
         """Return what of the request the verbs, or kube-scheduler, always judge."""

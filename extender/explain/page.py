@@ -9,7 +9,7 @@ import numpy as np
 
 from extender.explain.details import DETAILS, Judged
 from extender.explain.explain import NOT_SENT, Explanation
-from extender.explain.pod import Admission, Subject
+from extender.explain.pod import AdmissionChange, Subject
 from extender.explain.remedies import Remedy
 from extender.explain.summary import Group, NearMiss, Reason, Summary, summarize
 from extender.tracking.last_answers import LastAnswer
@@ -346,7 +346,7 @@ class SummaryRow(_Row, frozen=True):
         )
 
 
-def _warnings(subject: Subject, admission: Admission) -> Iterator[str]:
+def _warnings(subject: Subject, admission: AdmissionChange) -> Iterator[str]:
     """Yield the webhook's warnings that are not told as an obstacle already."""
     told = {obstacle.text.casefold() for obstacle in subject.obstacles}
     yield from (text for text in admission.warnings if text.casefold() not in told)

@@ -45,7 +45,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
+class ReviewedPod:
     """What the webhook would make of a pod.
 
     Attributes
@@ -64,11 +64,11 @@ class Review:
 
 
 # Has a template reviewed, holding nothing; raises `WireError` with its faults.
-Admit: TypeAlias = Callable[[PodTemplate], Review]
+Admit: TypeAlias = Callable[[PodTemplate], ReviewedPod]
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AdmissionChange:
     """What the webhook changed, as far as kube-scheduler sees it.
 
     Attributes
@@ -110,7 +110,7 @@ class Subject:
         How many such pods its object asks for.
     is_created : bool
         Whether the API server has it already: it was admitted then.
-    admission : Admission or None
+    admission : AdmissionChange or None
         None for a pod that was not reviewed.
     priority : int
     """
@@ -128,7 +128,7 @@ class Subject:
     scheduler_name: str = ""
     replicas: int = 1
     is_created: bool = False
-    admission: Admission | None = None
+    admission: AdmissionChange | None = None
     priority: int = 0
 
 
@@ -259,7 +259,7 @@ def read_template(
     review = admit(template)
     if review.refusal:
         refused = Obstacle(REFUSED, f"The webhook refuses the pod: {review.refusal}")
-        admission = Admission("", (), review.warnings)
+        admission = AdmissionChange("", (), review.warnings)
         return replace(
             subject, obstacles=(refused, *subject.obstacles), admission=admission
         )
@@ -273,7 +273,7 @@ def read_template(
         admitted,
         name=subject.name,
         namespace=subject.namespace,
-        admission=Admission(change, injected, review.warnings),
+        admission=AdmissionChange(change, injected, review.warnings),
     )
 
 

@@ -12,6 +12,7 @@ from extender.verbs.options import VerbOptions
 from extender.wire.preempt import PreemptArgs, Victims
 from scoring.candidates import PodRequest, take_columns
 from scoring.feasibility import Feasibility, judge
+from scoring.resources import Request
 from scoring.snapshot import Snapshot, find_columns
 
 
@@ -95,12 +96,11 @@ def without_victims(
     pod_request : PodRequest
         The asking pod's own share never counts anyway, so it is left in place.
     """
-    requested = snapshot.requested.copy()
     gpu_pods, exclusive_gpu_pods = (
         snapshot.gpus.gpu_pods.copy(),
         snapshot.gpus.exclusive_gpu_pods.copy(),
     )
-    row_of = {resource: row for row, resource in enumerate(snapshot.resources)}
+    shares: list[tuple[str, Request]] = []
     for name, leaving in victims.items():
         column = snapshot.nodes.column_of.get(name)
         if column is None:
@@ -109,14 +109,13 @@ def without_victims(
             share = snapshot.bound_pods.get(uid)
             if share is None or share.node_name != name:
                 continue
-            for resource, amount in share.request:
-                if resource in row_of:  # else no node has it
-                    requested[row_of[resource], column] -= amount
+            shares.append((name, share.request))
             gpu_pods[column] -= 1
             exclusive_gpu_pods[column] -= share.gpu_requirements.is_exclusive
-    for array in (requested, gpu_pods, exclusive_gpu_pods):
+    for array in (gpu_pods, exclusive_gpu_pods):
         array.setflags(write=False)
     gpus = replace(
         snapshot.gpus, gpu_pods=gpu_pods, exclusive_gpu_pods=exclusive_gpu_pods
     )
+    requested = snapshot.requested_with(shares, sign=-1)
     return replace(snapshot, requested=requested, gpus=gpus)

@@ -18,7 +18,7 @@ from scoring.pod_request import (
     extended_fault,
 )
 from scoring.quantity import QuantityError, parse_amount
-from scoring.resources import is_whole_gpu
+from scoring.resources import any_resource, is_whole_gpu
 
 # A pod that asks for one resource has a handful; more need several long chains at once.
 MAX_ALTERNATIVES: Final = 256
@@ -283,7 +283,7 @@ def _effective(
         containers=moved(amounts.containers),
         init_containers=moved(amounts.init_containers),
     )
-    return effective_request(spec, lambda _: True, lambda _path, _error: None)
+    return effective_request(spec, any_resource, lambda _path, _error: None)
 
 
 def _substituted_amounts(

@@ -1,6 +1,6 @@
 """Choice of the first alternative that fits beside all pods on their way."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -153,24 +153,17 @@ def without_pod(snapshot: Snapshot, namespace: str, name: str) -> Snapshot | Non
     pending = tuple(pod for pod in snapshot.pending if (pod.namespace, pod.name) != who)
     if not bound and len(pending) == len(snapshot.pending):
         return None
-    requested = snapshot.requested.copy()
-    for share in bound:
-        column = snapshot.nodes.column_of.get(share.node_name)
-        for resource, amount in share.request:
-            row = snapshot.row_of(resource)
-            if row is not None and column is not None:
-                requested[row, column] -= amount
-    requested.setflags(write=False)
+    shares = [(share.node_name, share.request) for share in bound]
+    requested = snapshot.requested_with(shares, sign=-1)
     return replace(snapshot, requested=requested, pending=pending)
 
 
-def choose_alternative(  # noqa: PLR0913, PLR0917 - each is one thing it depends on
+def choose_alternative(
     snapshot: Snapshot,
     alternatives: Sequence[Alternative],
     unchanged: Alternative,
-    constraints: Constraints,
+    claim_of: Callable[[Alternative], PendingClaim],
     claims: Iterable[PendingClaim],
-    gpu_requirements: GpuRequirements,
 ) -> Choice | None:
     """Return the first alternative with room now, else that could ever have room.
 
@@ -180,12 +173,10 @@ def choose_alternative(  # noqa: PLR0913, PLR0917 - each is one thing it depends
         Best first, the unchanged pod before all others if it may be weighed.
     unchanged : Alternative
         Of its amounts what nobody knows counts as free.
-    constraints : Constraints
-        Of the pod.
+    claim_of : callable
+        Returns what the pod takes in one of them.
     claims : iterable of PendingClaim
         Pods on their way, in the order in which they are to be placed.
-    gpu_requirements : GpuRequirements
-        What the pod wants of the GPUs, whatever its form.
 
     Returns
     -------
@@ -206,12 +197,7 @@ def choose_alternative(  # noqa: PLR0913, PLR0917 - each is one thing it depends
     for other in claims:
         placement.place(other)
     own_claims = [
-        (
-            item,
-            PendingClaim(
-                item.request, constraints, item.gpu, gpu_requirements, item.more
-            ),
-        )
+        (item, claim_of(item))
         for item in alternatives
         if all(name in named or name in others for name, _ in item.more)
     ]

@@ -299,9 +299,8 @@ class Fallback:
                 snapshot,
                 forms,
                 case.unchanged,
-                case.constraints,
+                case.claim_of,
                 [*pending, *held],
-                case.gpu_requirements,
             )
 
         def choose(

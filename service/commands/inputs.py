@@ -15,10 +15,11 @@ from cluster.dump import list_items, load_dump, read_documents
 from cluster.ledger.ledger import Ledger
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
 from cluster.watch.cluster_watch import REQUIRED_KINDS, ClusterWatch
-from cluster.yaml_text import UNREADABLE, one_line
+from cluster.yaml_text import UNREADABLE
 from extender.explain.templates import POD_KINDS
 from extender.wire.filter import WireError
 from scoring.faults import Fault, FaultsError
+from scoring.quantity import one_line
 from scoring.snapshot import Snapshot
 from service.cluster_link import connect_to
 from service.runtime import build_ledger, build_records

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cluster.yaml_text import UNREADABLE, one_line, parse_unique
+from cluster.yaml_text import UNREADABLE, parse_unique
+from scoring.quantity import one_line
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot
 from service.doctor.page import Facts, Finding, Unchecked, listed

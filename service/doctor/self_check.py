@@ -15,6 +15,7 @@ from cluster.api.protocol import ApiAnswer, ApiError, NamedApi
 from cluster.ledger.writer import SnapshotCell
 from extender.tracking.binding_audit import BindingAudit
 from extender.tracking.last_answers import LastAnswers
+from scoring.quantity import one_line
 from service.certificates.files import ServedCertificate
 from service.certificates.store import REGISTRATIONS
 from service.doctor.certificate import check_certificate
@@ -195,7 +196,8 @@ class SelfCheck:
                 "hostname": socket.gethostname(),
                 "notReadyReasons": self._health.extender_not_ready_reasons(),
                 "refusedFiles": {
-                    name: _cut(faults) for name, faults in self._refused_files().items()
+                    name: one_line(faults, MAX_FAULTS)
+                    for name, faults in self._refused_files().items()
                 },
                 "waitingKeys": self._waiting_keys(),
                 "port": port,
@@ -321,12 +323,6 @@ class SelfCheck:
         except (ApiError, msgspec.MsgspecError):
             return None
         return "" if lease is None else leader_host(lease)
-
-
-def _cut(text: str) -> str:
-    """Return a text on one line and not too long."""
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_FAULTS else f"{text[: MAX_FAULTS - 3]}..."
 
 
 def _as_wire(fields: Any) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import pydantic
 
-from cluster.yaml_text import UNREADABLE, one_line, parse_unique
+from cluster.yaml_text import UNREADABLE, parse_unique
 from injector.fallback.chains import find_chain_faults
 from scoring.faults import Fault, FaultsError, list_faults
 from scoring.gpu.models import GpuTableError
 from scoring.gpu.requirements import GpuAnnotations
-from scoring.quantity import shorten
+from scoring.quantity import one_line, shorten
 from scoring.resources import ResourceScope
 from service.settings.gpu import DemandSettings, GpuTypeSettings
 from service.settings.names import NamePattern

@@ -19,7 +19,7 @@ from cluster.ledger.ledger import Ledger
 from extender.explain.explain import explain
 from extender.explain.http import REST_SECONDS, ExplainResource
 from extender.explain.page import ALL_NODES, build_page
-from extender.explain.pod import Admit, Review, read_subject
+from extender.explain.pod import Admit, ReviewedPod, read_subject
 from extender.explain.templates import PodTemplate
 from extender.tracking.assumed_pods import AssumedPods
 from extender.tracking.last_answers import LastAnswers
@@ -496,10 +496,10 @@ def test_of_three_explanations_at_once_the_last_is_503_with_a_sentence(
 ) -> None:
     begun, go_on = threading.Semaphore(0), threading.Event()
 
-    def admit(template: PodTemplate) -> Review:
+    def admit(template: PodTemplate) -> ReviewedPod:
         begun.release()
         assert go_on.wait(10)
-        return Review(template.tree)
+        return ReviewedPod(template.tree)
 
     client = explain_app(small, admit)
     yet_to_be_created = {**make_pod(gpus=1), "metadata": {"name": "p"}}
@@ -528,9 +528,9 @@ def test_an_explanation_rests_while_the_verbs_are_called(
     monkeypatch.setattr("extender.explain.http.time.sleep", rests.append)
     numbers = itertools.count()
 
-    quiet = explain_app(small, lambda template: Review(template.tree))
+    quiet = explain_app(small, lambda template: ReviewedPod(template.tree))
     busy = explain_app(
-        small, lambda template: Review(template.tree), lambda: next(numbers)
+        small, lambda template: ReviewedPod(template.tree), lambda: next(numbers)
     )
 
     for client, is_resting in ((quiet, False), (busy, True)):
