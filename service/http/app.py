@@ -29,7 +29,6 @@ from extender.wire.filter import WireError
 from injector.http import MutateResource, is_under_review, reject_malformed
 from injector.review import ReviewError
 from service.cluster_link import ClusterLink
-from service.doctor.http import DoctorResource
 from service.doctor.self_check import SelfCheck
 from service.http.health import (
     Health,
@@ -47,7 +46,7 @@ from service.http.middleware import (
     PRIORITIZE_PATH,
     RequestMiddleware,
 )
-from service.http.pages import ClusterResource, MetricsResource
+from service.http.pages import ClusterResource, DoctorResource, MetricsResource
 from service.metrics import Metrics
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""``GET /cluster`` and ``GET /metrics``: what the process knows, and has done."""
+"""``GET /cluster``, ``/metrics`` and ``/doctor``: what is known, done and amiss."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,6 +12,7 @@ from extender.explain.http import refuse_unknown_parameters, unknown_node
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.resources import is_part, is_whole_gpu
 from scoring.snapshot import Snapshot
+from service.doctor.self_check import SelfCheck
 from service.metrics import Metrics
 
 DEFAULT_LIMIT: Final = 500
@@ -136,3 +137,20 @@ class MetricsResource:
         """Answer with all metrics."""
         resp.content_type = prometheus_client.CONTENT_TYPE_LATEST
         resp.data = self._metrics.render()
+
+
+class DoctorResource:
+    """``GET /doctor``: findings, what was not checked, and the facts behind, as JSON.
+
+    The only request that waits for the API server: `self_check.ASK_SECONDS` for all
+    rights, and five seconds for each of a few other questions, at most.
+    """
+
+    def __init__(self, self_check: SelfCheck) -> None:
+        self._self_check = self_check
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Examine, and answer."""
+        refuse_unknown_parameters(req, ())
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(self._self_check.examine())
