@@ -692,6 +692,7 @@ def test_a_cluster_from_files_is_not_asked(tmp_path: Path) -> None:
     (tmp_path / "dump.json").write_text(json.dumps(nodes))
     config = {"cluster": {"source": "file", "files": ["dump.json"]}}
     with ServiceProcess(tmp_path, config) as service:
+        service.wait_ready()  # before, that it is not is a finding
         page = service.get("/doctor").json()
         wrong = service.get("/doctor?x=1")
 
