@@ -20,6 +20,9 @@ class OwnerReference(_Wire, frozen=True):
 
     uid: str = ""
     controller: bool | None = None
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
 
 
 class ObjectMeta(_Wire, frozen=True):
@@ -227,10 +230,15 @@ class Pod(_Wire, frozen=True):
         return value if isinstance(value, int) else 0
 
     @property
+    def owner(self) -> OwnerReference | None:
+        """The pod's controller; None for a pod without one."""
+        owners = self.metadata.owner_references or ()
+        return next((owner for owner in owners if owner.controller), None)
+
+    @property
     def owner_uid(self) -> str:
         """The UID of the pod's controller; empty for a pod without one."""
-        owners = self.metadata.owner_references or ()
-        return next((owner.uid for owner in owners if owner.controller), "")
+        return "" if self.owner is None else self.owner.uid
 
 
 class DeviceClassSpec(_Wire, frozen=True):
@@ -317,6 +325,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         node.
     annotation_fault : str
         Why its annotations about GPUs cannot be read; empty if they can.
+    owner : OwnerReference or None
+        Its controller, of a managed pod; None once it has a node.
     """
 
     uid: str
@@ -340,6 +350,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     not_modelled: tuple[str, ...] = ()
     annotation_fault: str = ""
+    owner: OwnerReference | None = None
 
 
 def parse_time(text: str) -> float:

@@ -200,6 +200,7 @@ class RecordBuilder:
             priority=pod.priority,
             not_modelled=() if spec.node_name else tuple(list_not_modelled(spec)),
             annotation_fault="" if readable else self._annotation_fault(pod),
+            owner=pod.owner if is_managed and not spec.node_name else None,
         ), faults
 
     def _annotation_fault(self, pod: Pod) -> str:

@@ -146,12 +146,15 @@ def find_subject(
             and pod.name == name
             and pod.namespace == namespace
         ):
-            return _subject_of_record(pod, options)
+            return subject_of_record(pod, options)
     return None
 
 
-def _subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
-    """Return a pod of the cache; of its containers nothing is kept there."""
+def subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
+    """Return a pod of the cache; of its containers nothing is kept there.
+
+    Raises `WireError` for one that asks too many resources.
+    """
     if faults := list(_excess(record.request)):
         raise WireError(faults)
     notes = []

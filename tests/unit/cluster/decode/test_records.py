@@ -394,6 +394,21 @@ def test_the_owner_is_the_controller() -> None:
     assert (pod.owner_uid, other.owner_uid) == ("b", "")
 
 
+def test_the_owner_is_kept_while_a_pod_with_gpus_waits() -> None:
+    waiting = make_pod_record(make_pod(gpus=1, owner_uid="job"))
+    bound = make_pod_record(make_pod(gpus=1, owner_uid="job", node_name="a"))
+
+    owner = waiting.owner
+    assert owner is not None
+    assert (owner.api_version, owner.kind, owner.name, owner.uid) == (
+        "batch/v1",
+        "Job",
+        "owner",
+        "job",
+    )
+    assert bound.owner is None
+
+
 def test_a_pending_pod_keeps_which_nodes_it_may_go_to() -> None:
     term = {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}
     record = make_pod_record(

@@ -1,0 +1,411 @@
+"""`EventPlan`: what is to be told of which pending pod, and in which order.
+
+Pure but for its own memory: no I/O, no clock, no thread.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from cluster.decode.objects import PodRecord
+from extender.events.event import NORMAL, WARNING, Event, Regarding, key_of
+from scoring.snapshot import Snapshot
+
+# Before that, kube-scheduler may just not have come to it.
+PENDING_SECONDS: Final = 30.0
+
+# Of one owner at a time; all others are told by the Event on the owner.
+MAX_PODS_OF_OWNER: Final = 20
+
+# For so long a kind of pod is told the same, whatever happens to nodes.
+KIND_SECONDS: Final = 5.0
+
+# Between two looks at which pods are pending.
+FOLLOW_SECONDS: Final = 1.0
+
+# After a description that ended in a fault of our own.
+FAULT_SECONDS: Final = 60.0
+
+PENDING: Final = "GPUPodPending"
+
+SCHEDULING: Final = "Scheduling"
+
+
+class Told(NamedTuple):
+    """Why a pod is pending: a sentence, and the classes of all reasons in it."""
+
+    note: str
+    classes: frozenset[str]
+
+
+class Notice(NamedTuple):
+    """What somebody should know of one pod, whether it is pending or not.
+
+    Attributes
+    ----------
+    texts : tuple of str
+        The same ones are told once.
+    is_warning : bool
+    """
+
+    reason: str
+    action: str
+    texts: tuple[str, ...]
+    is_warning: bool = True
+
+
+# Says why a pod is pending.
+Describe: TypeAlias = Callable[[PodRecord, Snapshot], Told]
+
+# Returns what is to be told of a pod as soon as it is seen; asked once.
+TakeNotices: TypeAlias = Callable[[PodRecord], Sequence[Notice]]
+
+
+@dataclass(slots=True, eq=False)
+class _Kind:
+    """Pods that are told the same; `told` is None before, and after a fault."""
+
+    record: PodRecord
+    told: Told | None = None
+    generation: int = -1
+    described_at: float = float("-inf")
+    not_before: float = float("-inf")
+
+
+@dataclass(slots=True, eq=False)
+class _Owner:
+    """Several pods' controller, and what was told of it."""
+
+    regarding: Regarding
+    told: set[tuple[str, str]] = field(default_factory=set)
+    pods: dict[str, "_Pod"] = field(default_factory=dict)
+    told_pods: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class _Pod:
+    """A pending pod, and what was told of it: reason and key of each Event."""
+
+    record: PodRecord
+    kind: _Kind
+    owner: _Owner | None
+    notices: list[Notice] = field(default_factory=list)
+    told: set[tuple[str, str]] = field(default_factory=set)
+
+    @property
+    def regarding(self) -> Regarding:
+        record = self.record
+        return Regarding("v1", "Pod", record.namespace, record.name, record.uid)
+
+    @property
+    def is_told_pending(self) -> bool:
+        return any(reason == PENDING for reason, _ in self.told)
+
+
+class EventPlan:
+    """The pending pods and what they were told; one thread calls it.
+
+    Attributes
+    ----------
+    described : int
+        How often a kind of pod was described.
+
+    Parameters
+    ----------
+    describe : callable
+        Called once for pods that only differ in their names.
+    notices : callable
+        Returns what is to be told of a pod as soon as it is seen.
+    """
+
+    def __init__(
+        self, describe: Describe, notices: TakeNotices = lambda _pod: ()
+    ) -> None:
+        self.described = 0
+        self._describe = describe
+        self._notices = notices
+        self._pods: dict[str, _Pod] = {}
+        self._kinds: dict[bytes, _Kind] = {}
+        self._owners: dict[str, _Owner] = {}
+        self._order: list[_Pod] = []
+        self._followed_at = float("-inf")
+        self._pending: Sequence[object] | None = None
+
+    def next(
+        self,
+        snapshot: Snapshot,
+        now: float,
+        monotonic: float,
+        *,
+        may_describe: bool = True,
+    ) -> Event | None:
+        """Return what is to be told next; it counts as told until `forget`.
+
+        Parameters
+        ----------
+        now : float
+            Seconds since 1970, as the API server counts them.
+        monotonic : float
+            Seconds of the monotonic clock.
+        may_describe : bool
+            Whether one more kind of pods may be described.
+        """
+        if monotonic - self._followed_at >= FOLLOW_SECONDS:
+            self._followed_at = monotonic
+            self._follow(snapshot, now)
+        describer = _Describer(self, snapshot, monotonic, may_describe=may_describe)
+        if event := self._next_notice():
+            return event
+        if event := self._next_of(self._candidates(now, fresh=True), now, describer):
+            return event
+        if describer.is_wanted:
+            return None  # those that were never told come first
+        again = list(self._candidates(now, fresh=False))
+        stale = {id(p.kind): p.kind for p in again if describer.is_stale(p.kind)}
+        if stale:
+            describer.renew(min(stale.values(), key=lambda kind: kind.described_at))
+        return self._next_of(again, now, describer)
+
+    def forget(self, event: Event) -> None:
+        """Have an Event told once more, which was not written."""
+        told = (event.reason, event.key)
+        uid = event.regarding.uid
+        if (pod := self._pods.get(uid)) is not None:
+            pod.told.discard(told)
+            if pod.owner is not None and not pod.told:
+                pod.owner.told_pods.discard(uid)
+        if (owner := self._owners.get(uid)) is not None:
+            owner.told.discard(told)
+
+    def _follow(self, snapshot: Snapshot, now: float) -> None:
+        """Bring pods, kinds and owners in step with the pods that are pending."""
+        if snapshot.pending is not self._pending:
+            self._pending = snapshot.pending
+            records = [p for p in snapshot.pending if isinstance(p, PodRecord)]
+            for uid in self._pods.keys() - {record.uid for record in records}:
+                self._drop(self._pods.pop(uid))
+            for record in records:
+                self._take(record)
+            kinds = {id(pod.kind) for pod in self._pods.values()}
+            self._kinds = {k: v for k, v in self._kinds.items() if id(v) in kinds}
+        self._order = list(self._in_order(now))
+
+    def _drop(self, pod: _Pod) -> None:
+        owner = pod.owner
+        if owner is None:
+            return
+        owner.pods.pop(pod.record.uid, None)
+        owner.told_pods.discard(pod.record.uid)
+        if not owner.pods:
+            self._owners.pop(owner.regarding.uid, None)
+
+    def _take(self, record: PodRecord) -> None:
+        """Take in a pod as it is now."""
+        pod = self._pods.get(record.uid)
+        if pod is not None and pod.record is record:
+            return
+        kind = self._kind_of(record)
+        if pod is not None:
+            pod.record, pod.kind = record, kind
+            return
+        pod = _Pod(record, kind, self._owner_of(record), list(self._notices(record)))
+        self._pods[record.uid] = pod
+        if pod.owner is not None:
+            pod.owner.pods[record.uid] = pod
+
+    def _kind_of(self, record: PodRecord) -> _Kind:
+        key = kind_key(record)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _Kind(record)
+        return kind
+
+    def _owner_of(self, record: PodRecord) -> _Owner | None:
+        reference = record.owner
+        if reference is None or not (reference.uid and reference.name):
+            return None
+        owner = self._owners.get(reference.uid)
+        if owner is None:
+            owner = self._owners[reference.uid] = _Owner(
+                Regarding(
+                    reference.api_version,
+                    reference.kind,
+                    record.namespace,
+                    reference.name,
+                    reference.uid,
+                )
+            )
+        return owner
+
+    def _in_order(self, now: float) -> Iterator[_Pod]:
+        """Yield the pods of which something may be told, those of each owner by turns.
+
+        Pods without an owner take their turns one after the other, as those of one.
+        """
+        due = [p for p in self._pods.values() if p.notices or self._is_due(p, now)]
+        due.sort(key=lambda pod: (pod.record.created, pod.record.uid))
+        turns: dict[str, int] = defaultdict(int)
+        ranked: list[tuple[int, int, _Pod]] = []
+        for pod in due:
+            owner = pod.owner
+            if owner is None:
+                turns[""] += 1
+                ranked.append((turns[""], len(ranked), pod))
+                continue
+            uid = owner.regarding.uid
+            if pod.record.uid not in owner.told_pods:
+                if turns[uid] + len(owner.told_pods) >= MAX_PODS_OF_OWNER:
+                    continue
+                turns[uid] += 1
+            turn = turns[uid] + len(owner.told_pods)
+            ranked.append((turn, len(ranked), pod))
+        ranked.sort(key=lambda turn: turn[:2])
+        for _, _, pod in ranked:
+            yield pod
+
+    def _is_due(self, pod: _Pod, now: float) -> bool:
+        """Whether a pod has been pending for long enough."""
+        return pod.record.created + PENDING_SECONDS <= now
+
+    def _candidates(self, now: float, *, fresh: bool) -> Iterator[_Pod]:
+        """Yield the pods that are due, told before or not, as far as they may be."""
+        for pod in self._order:
+            if self._is_due(pod, now) and pod.is_told_pending is not fresh:
+                yield pod
+
+    def _next_of(
+        self, pods: Iterable[_Pod], now: float, describer: "_Describer"
+    ) -> Event | None:
+        """Return the first Event on some pods, describing one kind at most."""
+        for pod in pods:
+            if describer.is_stale(pod.kind):
+                describer.renew(pod.kind)
+            told = pod.kind.told
+            if told is None or describer.is_stale(pod.kind):
+                continue
+            key = key_of(told.classes)
+            if (PENDING, key) in pod.told:
+                continue
+            if pod.owner is not None and (PENDING, key) not in pod.owner.told:
+                note = f"{told.note} Pods that wait: {self._count(pod, now)}."
+                return self._tell_owner(pod.owner, PENDING, SCHEDULING, note, key)
+            return self._tell(pod, PENDING, SCHEDULING, told.note, key)
+        return None
+
+    def _next_notice(self) -> Event | None:
+        """Return the first notice that was not told yet."""
+        for pod in self._order:
+            for notice in pod.notices:
+                reason, action, texts, is_warning = notice
+                key, note = key_of(texts), "; ".join(texts)
+                kind = WARNING if is_warning else NORMAL
+                owner = pod.owner
+                if owner is not None and (reason, key) not in owner.told:
+                    return self._tell_owner(owner, reason, action, note, key, kind)
+                if (reason, key) not in pod.told:
+                    return self._tell(pod, reason, action, note, key, kind)
+        return None
+
+    def _count(self, pod: _Pod, now: float) -> int:
+        """Return how many pods of the same kind and owner wait, all in all."""
+        if pod.owner is None:
+            return 1
+        pods = pod.owner.pods.values()
+        return sum(p.kind is pod.kind and self._is_due(p, now) for p in pods)
+
+    def _tell(  # noqa: PLR0913, PLR0917 - the parts of an Event
+        self,
+        pod: _Pod,
+        reason: str,
+        action: str,
+        note: str,
+        key: str,
+        kind: str = WARNING,
+    ) -> Event:
+        pod.told.add((reason, key))
+        if pod.owner is not None:
+            pod.owner.told_pods.add(pod.record.uid)
+        return Event(pod.regarding, reason, action, note, key, kind)
+
+    def _tell_owner(  # noqa: PLR0913, PLR0917 - the parts of an Event
+        self,
+        owner: _Owner,
+        reason: str,
+        action: str,
+        note: str,
+        key: str,
+        kind: str = WARNING,
+    ) -> Event:
+        owner.told.add((reason, key))
+        return Event(owner.regarding, reason, action, note, key, kind)
+
+    def describe(self, kind: _Kind, snapshot: Snapshot, monotonic: float) -> None:
+        """Describe a kind; raise what that raises, and leave it alone for a while."""
+        self.described += 1
+        kind.described_at = monotonic
+        kind.generation = snapshot.generation
+        kind.told = None
+        kind.not_before = monotonic + FAULT_SECONDS
+        kind.told = self._describe(kind.record, snapshot)
+        kind.not_before = float("-inf")
+
+
+class _Describer:
+    """Describes one kind at most, by one snapshot.
+
+    Attributes
+    ----------
+    is_wanted : bool
+        Whether it was asked for one more.
+    """
+
+    def __init__(
+        self,
+        plan: EventPlan,
+        snapshot: Snapshot,
+        monotonic: float,
+        *,
+        may_describe: bool,
+    ) -> None:
+        self._plan = plan
+        self._snapshot = snapshot
+        self._monotonic = monotonic
+        self._may_describe = may_describe
+        self.is_wanted = False
+
+    def is_stale(self, kind: _Kind) -> bool:
+        """Whether a kind is to be described, for the first time or again."""
+        if self._monotonic < kind.not_before:
+            return False
+        if kind.generation == self._snapshot.generation:
+            return False
+        return self._monotonic - kind.described_at >= KIND_SECONDS
+
+    def renew(self, kind: _Kind) -> None:
+        """Describe a kind, unless one was already."""
+        if not self._may_describe:
+            self.is_wanted = True
+            return
+        self._may_describe = False
+        self._plan.describe(kind, self._snapshot, self._monotonic)
+
+
+# What makes one pod of many.
+_OWN: Final[Mapping[str, object]] = {
+    "uid": "",
+    "namespace": "",
+    "name": "",
+    "generate_name": "",
+    "owner_uid": "",
+    "owner": None,
+    "created": 0.0,
+    "unschedulable_since": None,
+}
+
+
+def kind_key(record: PodRecord) -> bytes:
+    """Return the same for pods of which the same is told."""
+    return msgspec.json.encode(msgspec.structs.replace(record, **_OWN))

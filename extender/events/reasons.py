@@ -1,0 +1,66 @@
+"""`Reasons`: why a pod of the cache is pending, as an explanation of it begins."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from cluster.decode.objects import PodRecord
+from extender.events.plan import Told
+from extender.explain.explain import explain
+from extender.explain.pod import subject_of_record
+from extender.explain.summary import note_of, summarize
+from extender.explain.table import printable
+from extender.verbs.fresh_snapshot import NO_DEADLINE
+from extender.verbs.options import VerbOptions
+from extender.wire.filter import WireError
+from scoring.snapshot import Snapshot
+
+# As explanations do where a verb was called.
+REST_SECONDS: Final = 0.02
+
+UNREADABLE: Final = "unreadable"
+
+
+class Reasons:
+    """Describes pods; one thread calls it.
+
+    Parameters
+    ----------
+    options : callable
+        Returns what the settings say of the verbs at this moment.
+    begun : callable
+        Returns how many requests of the extender's face were begun since the start.
+    rest : callable
+        Waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        options: Callable[[], VerbOptions],
+        begun: Callable[[], int] = lambda: 0,
+        rest: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options = options
+        self._begun = begun
+        self._rest = rest
+        self._seen = 0
+
+    def __call__(self, record: PodRecord, snapshot: Snapshot) -> Told:
+        """Return what is told of a pending pod."""
+        options = self._options()
+        try:
+            subject = subject_of_record(record, options)
+        except WireError as error:
+            return Told(f"The pod cannot be judged: {error}.", frozenset({UNREADABLE}))
+        self._seen = self._begun()
+        deadline = NO_DEADLINE.giving_way(self._give_way)
+        explanation = explain(subject, snapshot, options, deadline=deadline)
+        note, classes = note_of(summarize(explanation, deadline=deadline))
+        return Told(printable(note), classes)
+
+    def _give_way(self) -> None:
+        """Rest where a verb was called since it was last asked."""
+        begun = self._begun()
+        if begun != self._seen:
+            self._seen = begun
+            self._rest(REST_SECONDS)

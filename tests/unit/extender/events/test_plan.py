@@ -1,0 +1,218 @@
+"""Which pods are told, when, and how often."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from cluster.decode.objects import PodRecord
+from extender.events.plan import MAX_PODS_OF_OWNER, Notice, Told
+from scoring.snapshot import Snapshot
+from tests.builders import make_node, make_pod
+from tests.fakes.told_pods import ToldPods
+
+
+class Describe:
+    """Says of each size of pod what a test has set."""
+
+    def __init__(self) -> None:
+        self.classes = frozenset({"full"})
+        self.calls: list[str] = []
+        self.failing: set[str] = set()
+
+    def __call__(self, record: PodRecord, snapshot: Snapshot) -> Told:
+        self.calls.append(record.name)
+        gpus = dict(record.request)["nvidia.com/gpu"]
+        if record.namespace in self.failing:
+            raise ValueError("a fault of our own")
+        return Told(f"{gpus} GPUs at {snapshot.generation}.", self.classes)
+
+
+@pytest.fixture
+def describe() -> Describe:
+    return Describe()
+
+
+def pods(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [make_pod(name=f"pod-{i:03}", gpus=1, **more) for i in range(count)]
+
+
+def test_a_pod_is_told_once_it_has_waited_for_half_a_minute(
+    describe: Describe,
+) -> None:
+    cluster = ToldPods(make_pod(name="a", gpus=1), describe=describe)
+
+    assert cluster.run(29) == []
+    (event,) = cluster.run(60)
+    assert event.note == "1 GPUs at 1."
+    assert event.regarding.name == "a"
+    assert (event.reason, event.action, event.kind) == (
+        "GPUPodPending",
+        "Scheduling",
+        "Warning",
+    )
+
+
+def test_a_pod_that_has_gone_meanwhile_is_not_told(describe: Describe) -> None:
+    cluster = ToldPods(*pods(2), describe=describe)
+    cluster.delete("uid-of-default-pod-000")
+    cluster.build()
+
+    assert [event.regarding.name for event in cluster.run(40)] == ["pod-001"]
+
+
+def test_other_numbers_are_no_news_and_other_classes_are(describe: Describe) -> None:
+    cluster = ToldPods(make_pod(gpus=1), describe=describe)
+    cluster.run(40)
+    cluster.put(make_node(name="more", gpus=4))
+    cluster.build()
+    again = cluster.run(20)
+    describe.classes = frozenset({"full", "tainted"})
+    cluster.put(make_node(name="still-more", gpus=4))
+    cluster.build()
+
+    assert again == []
+    assert [event.note for event in cluster.run(20)] == ["1 GPUs at 3."]
+
+
+def test_classes_that_come_back_are_no_news(describe: Describe) -> None:
+    cluster = ToldPods(make_pod(gpus=1), describe=describe)
+    for number in range(6):
+        describe.classes = frozenset({"full" if number % 2 else "tainted"})
+        cluster.put(make_node(name=f"node-{number}", gpus=4))
+        cluster.build()
+        cluster.run(40)
+
+    assert len(cluster.told) == 2
+
+
+def test_pods_that_differ_in_names_alone_are_described_once(
+    describe: Describe,
+) -> None:
+    cluster = ToldPods(*pods(30), make_pod(name="z", gpus=2), describe=describe)
+    told = cluster.run(60)
+
+    assert len(told) == 31
+    assert sorted(describe.calls) == ["pod-000", "z"]
+
+
+def test_of_many_pods_of_one_owner_some_are_told_and_the_owner(
+    describe: Describe,
+) -> None:
+    cluster = ToldPods(*pods(50, owner_uid="job"), describe=describe)
+    told = cluster.run(60)
+
+    kinds = Counter(event.regarding.kind for event in told)
+    assert kinds == {"Job": 1, "Pod": MAX_PODS_OF_OWNER}
+    assert told[0].regarding.name == "owner"
+    assert told[0].regarding.api_version == "batch/v1"
+    assert told[0].note == "1 GPUs at 1. Pods that wait: 50."
+
+
+def test_pods_come_after_those_that_are_gone(describe: Describe) -> None:
+    cluster = ToldPods(*pods(50, owner_uid="job"), describe=describe)
+    first = {event.regarding.name for event in cluster.run(60)}
+    for name in sorted(first - {"owner"})[:5]:
+        cluster.delete(f"uid-of-default-{name}")
+    cluster.build()
+    more = cluster.run(60)
+
+    assert len(more) == 5
+    assert first.isdisjoint(event.regarding.name for event in more)
+
+
+def test_every_owner_is_told_before_any_is_told_much(describe: Describe) -> None:
+    objects = [
+        make_pod(name=f"o{owner}-{i}", gpus=1, owner_uid=f"job-{owner}")
+        for owner in range(10)
+        for i in range(30)
+    ]
+    cluster = ToldPods(*objects, describe=describe)
+    told = cluster.run(40)[:20]
+
+    owners = [e.regarding.uid for e in told if e.regarding.kind == "Job"]
+    assert sorted(owners) == sorted(f"job-{owner}" for owner in range(10))
+
+
+def test_pods_that_were_never_told_come_first(describe: Describe) -> None:
+    cluster = ToldPods(*pods(3, namespace="old"), describe=describe)
+    cluster.run(40)
+    describe.classes = frozenset({"tainted"})
+    late = {"creationTimestamp": "2026-11-27T12:00:10Z"}
+    cluster.put(make_node(gpus=1), *pods(3, namespace="young", metadata=late))
+    cluster.build()
+    cluster.now += 1.0
+    told = cluster.run(20)
+
+    assert [event.regarding.namespace for event in told] == ["young"] * 3 + ["old"] * 3
+
+
+def test_an_event_that_was_not_taken_is_told_again(describe: Describe) -> None:
+    cluster = ToldPods(make_pod(gpus=1, owner_uid="job"), describe=describe)
+    first = cluster.run(40)
+    for event in first:
+        cluster.plan.forget(event)
+
+    assert [event.name for event in cluster.run(10)] == [e.name for e in first]
+    assert cluster.run(10) == []
+
+
+def test_a_pod_that_cannot_be_described_keeps_nobody_else_waiting(
+    describe: Describe,
+) -> None:
+    describe.failing = {"bad"}
+    objects = make_pod(namespace="bad", gpus=3), make_pod(namespace="good", gpus=1)
+    cluster = ToldPods(*objects, describe=describe)
+    faults = 0
+    for _ in range(500):
+        try:
+            cluster.step()
+        except ValueError:
+            faults += 1
+
+    assert [e.regarding.namespace for _, e in cluster.told] == ["good"]
+    assert faults == 1
+
+
+def test_nothing_is_described_while_it_may_not_be(describe: Describe) -> None:
+    cluster = ToldPods(make_pod(gpus=1), describe=describe)
+    event = cluster.plan.next(cluster.snapshot, 2e9, 100.0, may_describe=False)
+
+    assert event is None
+    assert describe.calls == []
+
+
+def test_notices_are_told_at_once_on_pod_and_owner(describe: Describe) -> None:
+    slip = Notice("GPUPodNotice", "Admission", ("no such type",))
+    objects = [make_pod(name=n, gpus=1, owner_uid="job") for n in ("a", "b")]
+    cluster = ToldPods(*objects, describe=describe, notices=lambda _pod: [slip])
+    told = cluster.run(2)
+
+    assert [event.regarding.kind for event in told] == ["Job", "Pod", "Pod"]
+    assert {event.note for event in told} == {"no such type"}
+    assert cluster.run(2) == []
+    assert [e.reason for e in cluster.run(60)] == ["GPUPodPending"] * 3
+
+
+def test_what_is_no_slip_is_no_warning(describe: Describe) -> None:
+    fall = Notice("GPUPodChanged", "Admission", ("falls",), is_warning=False)
+    cluster = ToldPods(make_pod(), describe=describe, notices=lambda _pod: [fall])
+    other = ToldPods(make_pod(gpus=1), describe=describe, notices=lambda _pod: [fall])
+
+    assert cluster.run(2) == []  # asks for no GPU
+    assert [event.kind for event in other.run(2)] == ["Normal"]
+
+
+def test_every_owner_is_told_though_each_has_a_kind_of_its_own(
+    describe: Describe,
+) -> None:
+    objects = [
+        make_pod(name=f"o{owner}-{i}", gpus=owner + 1, owner_uid=f"job-{owner}")
+        for owner in range(10)
+        for i in range(30)
+    ]
+    cluster = ToldPods(*objects, describe=describe)
+    told = cluster.run(40)[:20]
+
+    owners = [e.regarding.uid for e in told if e.regarding.kind == "Job"]
+    assert sorted(owners) == sorted(f"job-{owner}" for owner in range(10))
