@@ -41,6 +41,9 @@ JITTER: Final = 0.2
 # How often it is looked whether another replica is called in our place.
 LEAVING_SECONDS: Final = 0.1
 
+# For so long an end waits for a lease to be given up that nobody is called by.
+RELEASE_SECONDS: Final = 1.0
+
 STOP_SECONDS: Final = 2.0
 
 # Between two lines that say the same.
@@ -191,6 +194,8 @@ class Elector:
         Whether there is anything to be elected for. While not, nothing is asked.
     is_ready : callable
         Whether this replica may hold the lease.
+    is_called : callable
+        Whether the holder alone is to be called. While not, the label is left alone.
     on_alone : callable
         Told of each decision that is made without the lease.
     waiting_limit : int
@@ -212,6 +217,7 @@ class Elector:
         *,
         is_wanted: Callable[[], bool],
         is_ready: Callable[[], bool],
+        is_called: Callable[[], bool] = lambda: True,
         on_alone: Callable[[], None],
         waiting_limit: int,
         monotonic: Callable[[], float] = time.monotonic,
@@ -224,6 +230,7 @@ class Elector:
         self._times = times
         self._is_wanted = is_wanted
         self._is_ready = is_ready
+        self._is_called = is_called
         self._on_alone = on_alone
         self._monotonic = monotonic
         self._clock = clock
@@ -263,7 +270,7 @@ class Elector:
         It then leads to the replica that holds the lease. One that was cut off cannot
         know who that is, but that it is no longer itself.
         """
-        is_held_elsewhere = self._is_held and not self.is_holding
+        is_held_elsewhere = self._is_called() and self._is_held and not self.is_holding
         return self._leaving.is_set() or is_held_elsewhere
 
     def before_choice(self) -> None:
@@ -299,12 +306,15 @@ class Elector:
     def leave(self, interrupted: threading.Event) -> None:
         """Give the lease up, and wait until another replica is called in our place.
 
-        Where none takes it, that is waited for in vain, for a few seconds.
+        Where none takes it, that is waited for in vain, for a few seconds; where the
+        holder is called as often as others, not at all.
         """
         was_holding = self.is_holding
         self._leaving.set()
         self._woken.set()
         seconds = self._times.takeover_seconds + LABEL_DELAY_SECONDS + 1.0
+        if not self._is_called():
+            seconds = RELEASE_SECONDS
         deadline = self._monotonic() + seconds
         while was_holding and self._thread.is_alive() and not self._left.is_set():
             if interrupted.is_set() or self._monotonic() >= deadline:
@@ -348,7 +358,11 @@ class Elector:
         self._note_change()
         if self._left_seconds is not None:
             self._look_for_successor()
-        elif self.is_holding and self._monotonic() >= self._label_from:
+        elif (
+            self.is_holding
+            and self._is_called()
+            and self._monotonic() >= self._label_from
+        ):
             self._keep_label()
 
     def _elect(self) -> None:
@@ -467,6 +481,9 @@ class Elector:
     def _look_for_successor(self) -> None:
         """Look whether another replica is called in our place, or nobody will be."""
         assert self._left_seconds is not None  # noqa: S101 - the caller has looked
+        if not self._is_called():
+            self._left.set()
+            return
         holder = "" if self._observed is None else self._observed.record.holder
         waited = self._monotonic() - self._left_seconds
         if holder in {"", self._identity}:

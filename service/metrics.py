@@ -11,6 +11,7 @@ import prometheus_client
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from extender.events.writer import OUTCOMES as EVENT_OUTCOMES
 from extender.tracking.deferred import DeferredMetrics
 from extender.verbs.call import FilterOutcome, PrioritizeOutcome
 from extender.verbs.preempt import Preemption
@@ -134,6 +135,12 @@ class Metrics:
             "Unschedulable pods that were to be woken, by what became of the patch.",
             ["outcome"],
         )
+        events = self._counter(
+            "gpu_extender_events",
+            "Events that were to be written, by what became of them.",
+            ["outcome"],
+        )
+        self._events = {outcome: events.labels(outcome) for outcome in EVENT_OUTCOMES}
         self._filter_in = candidates.labels("filter", "in")
         self._filter_out = candidates.labels("filter", "out")
         self._prioritize_in = candidates.labels("prioritize", "in")
@@ -251,6 +258,10 @@ class Metrics:
     def woke(self, outcome: str) -> None:
         """Count an unschedulable pod that was to be woken."""
         self._wake_ups[outcome].inc()
+
+    def event_written(self, outcome: str) -> None:
+        """Count an Event that was to be written."""
+        self._events[outcome].inc()
 
     def observe_admission(
         self, outcome: AdmissionOutcome, reason: AdmissionReason

@@ -18,6 +18,9 @@ from cluster.ledger.changes import GpuModelsChanged
 from cluster.ledger.failures import FailureLimits, Failures
 from cluster.ledger.ledger import Ledger
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
+from extender.events.plan import EventPlan
+from extender.events.reasons import Reasons
+from extender.events.writer import EventWriter
 from extender.tracking.binding_audit import BindingAudit
 from extender.tracking.deferred import DeferredThread
 from extender.tracking.last_answers import LastAnswers
@@ -111,6 +114,11 @@ def scheduler_names(settings: Settings) -> frozenset[str]:
     """Return which schedulers' pods we are to be asked about; empty for the default."""
     name = settings.injection.scheduler_name
     return frozenset({DEFAULT_SCHEDULER, ""} if name is None else {name})
+
+
+def is_elected(settings: Settings) -> bool:
+    """Whether one of all replicas is to answer for the cluster."""
+    return bool(settings.fallback.chains) or settings.extender.events
 
 
 def _seconds_until(moment: float) -> float:
@@ -250,6 +258,7 @@ class Runtime:
         is_watched = settings.cluster.source == "kubernetes"
         self._api = self._connect() if is_watched else None
         self._link = self._build_link()
+        self._events = self._build_events(own_pod, slots["extender"])
         answered = LastAnswers()
         self._audit = BindingAudit(
             self.cell,
@@ -322,6 +331,24 @@ class Runtime:
             self.live.settings.extender,
         )
 
+    def _build_events(self, own_pod: OwnPod | None, slots: Slots) -> EventWriter | None:
+        """Return what writes Events, None where nobody is elected to."""
+        elector = self._elector
+        if self._api is None or elector is None or own_pod is None:
+            return None
+        if not self.live.settings.extender.events:
+            return None
+        reasons = Reasons(lambda: self.live.verb_options, lambda: slots.begun)
+        return EventWriter(
+            self.cell,
+            self._api,
+            EventPlan(reasons),
+            wrote=self.metrics.event_written,
+            is_writing=lambda: elector.is_holding,
+            clock=self._clock,
+            instance=own_pod.name,
+        )
+
     def _build_offer_watch(self) -> OfferWatch:
         """Return what compares kube-scheduler's file with what nodes offer."""
         settings = self.live.settings
@@ -358,7 +385,7 @@ class Runtime:
         if settings.cluster.source == "file":
             return None
         if own_pod is None:
-            if settings.fallback.chains:
+            if settings.fallback.chains or settings.extender.events:
                 fields = {"variables": POD_VARIABLES}
                 logger.info(
                     "no replica elected: not told which pod this is",
@@ -381,7 +408,8 @@ class Runtime:
             ActiveLabel(api, own_pod, election.active_label),
             own_pod.uid,
             times,
-            is_wanted=lambda: bool(self.live.settings.fallback.chains),
+            is_wanted=lambda: is_elected(self.live.settings),
+            is_called=lambda: bool(self.live.settings.fallback.chains),
             is_ready=lambda: not self.health.extender_not_ready_reasons(),
             on_alone=self.metrics.decided_alone,
             # The rest is for reviews that wait for nothing.
@@ -464,6 +492,8 @@ class Runtime:
         self._listeners.start()
         if self._elector is not None:
             self._elector.start()
+        if self._events is not None:
+            self._events.start()
         settings = self.live.settings
         logger.info(
             "serving",
@@ -487,6 +517,8 @@ class Runtime:
         # Calls of the API server that have no answer, or wait for a credential plugin,
         # are left behind: all these threads may end with the process.
         stop_at = time.monotonic() + self.live.settings.server.stop_seconds
+        if self._events is not None:
+            self._events.stop(_seconds_until(stop_at))
         if self._elector is not None:
             self._elector.stop(_seconds_until(stop_at))
         if self._link is not None:

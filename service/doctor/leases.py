@@ -74,14 +74,14 @@ def check_scheduler_lease(api: Api, where: str, now: float) -> Iterator[Finding]
 
 
 def check_own_lease(api: Api, facts: Facts, now: float) -> Iterator[Finding]:
-    """Yield a finding about the Lease by which one replica decides falls."""
+    """Yield a finding about the Lease by which one replica answers for all."""
     if not facts.elects_in:
         return
     where = f"{facts.elects_in}/{facts.lease_name}"
     lease = read_lease(api, where)
     why = (
-        "No replica decides falls for all: each decides alone, and two pods may be"
-        " promised the same slice."
+        "No replica writes Events; with chains, each decides falls alone, and two pods"
+        " may be promised the same slice."
     )
     if lease is None:
         what = f"There is no Lease {where}."

@@ -20,8 +20,8 @@ _SELF_SIGNED: Final = "Apply deploy/rbac-self-signed.yaml."
 _LEASE: Final = "Apply deploy/lease.yaml."
 
 _NO_LEASE: Final = (
-    "Each replica decides falls alone: two pods may be promised the same slice, and the"
-    " webhook's Service may lead to nobody."
+    "No Events are written; with chains, each replica decides falls alone: two pods may"
+    " be promised the same slice, and the webhook's Service may lead to nobody."
 )
 
 _NO_CERTIFICATE: Final = (
@@ -125,10 +125,19 @@ def list_rights(settings: Settings, elects_in: str = "") -> Iterator[Right]:
             " kube-scheduler's own retry, up to five minutes and a half.",
             f"{_RBAC} Or set extender.wakeUp: false.",
         )
+    if elects_in and settings.extender.events:
+        yield Right(
+            ("create",),
+            "events.k8s.io",
+            "events",
+            "Nobody is told on a pending pod why it is.",
+            f"{_RBAC} Or set extender.events: false.",
+        )
     if elects_in:
         name = settings.election.lease_name
         lease = ("get", "update"), "coordination.k8s.io", "leases"
         yield Right(*lease, _NO_LEASE, _LEASE, elects_in, name)
+    if elects_in and settings.fallback.chains:
         yield Right(("patch",), "", "pods", _NO_LEASE, _LEASE, elects_in)
     webhook = settings.webhook
     if webhook.self_signed.enabled or webhook.certificate_file is not None:

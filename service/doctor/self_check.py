@@ -216,7 +216,8 @@ class SelfCheck:
 
     def _elects_in(self, settings: Settings) -> str:
         """Return where one of all replicas is elected, empty if none is."""
-        return self._own_namespace if settings.fallback.chains else ""
+        is_elected = settings.fallback.chains or settings.extender.events
+        return self._own_namespace if is_elected else ""
 
     def _examine_connection(
         self, api: NamedApi, settings: Settings, facts: Facts, report: _Report

@@ -96,6 +96,12 @@ class ExtenderSettings(SettingsModel):
         default="gpu-extender.io/woken",
         description="Annotation that is written to wake a pod.",
     )
+    events: bool = pydantic.Field(
+        default=True,
+        description="Whether Events tell on pods that have been pending for half a"
+        " minute why they are, and on their owners. Source `kubernetes`, and in a pod"
+        " that holds the lease, only; takes the right to create `events`.",
+    )
     scheduler_config_file: str | None = pydantic.Field(
         default=None,
         description="KubeSchedulerConfiguration that kube-scheduler is started with,"

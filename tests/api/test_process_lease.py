@@ -163,7 +163,11 @@ def test_the_last_replica_leaves_although_nobody_follows(
 @pytest.mark.parametrize(
     ("config", "is_pod"),
     [
-        pytest.param({"fallback": {"chains": []}}, True, id="without chains"),
+        pytest.param(
+            {"fallback": {"chains": []}, "extender": {"events": False}},
+            True,
+            id="without chains and Events",
+        ),
         pytest.param({}, False, id="outside of a pod"),
     ],
 )

@@ -29,6 +29,10 @@ _PATHS: Final[Mapping[str, re.Pattern[str]]] = {
     "pods": re.compile(
         r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods(?:/(?P<name>[^/]+))?"
     ),
+    "events": re.compile(
+        r"/apis/events\.k8s\.io/v1/namespaces/(?P<namespace>[^/]+)/events"
+        r"(?:/(?P<name>[^/]+))?"
+    ),
     "endpointslices": re.compile(
         r"/apis/discovery\.k8s\.io/v1/namespaces/(?P<namespace>[^/]+)/endpointslices"
         r"(?:/(?P<name>[^/]+))?"

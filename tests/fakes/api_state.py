@@ -38,6 +38,7 @@ RESOURCES: Final[Mapping[str, tuple[str, str, str]]] = {
         "discovery.k8s.io/v1",
         "/apis/discovery.k8s.io/v1/endpointslices",
     ),
+    "events": ("Event", "events.k8s.io/v1", "/apis/events.k8s.io/v1/events"),
     "mutatingwebhookconfigurations": (
         "MutatingWebhookConfiguration",
         "admissionregistration.k8s.io/v1",

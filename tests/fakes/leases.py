@@ -140,7 +140,7 @@ class Replica:
 
     Attributes
     ----------
-    is_ready, is_wanted : bool
+    is_ready, is_wanted, is_called : bool
     alone : int
         How many decisions it has made without the lease.
     waited_seconds : list of float
@@ -151,7 +151,7 @@ class Replica:
 
     def __init__(self, objects: LeaseObjects, name: str) -> None:
         self.api = LeaseApi(objects)
-        self.is_ready = self.is_wanted = True
+        self.is_ready = self.is_wanted = self.is_called = True
         self.alone = 0
         self.waited_seconds: list[float] = []
         self.while_waiting: Callable[[], None] = lambda: None
@@ -165,6 +165,7 @@ class Replica:
             TIMES,
             is_wanted=lambda: self.is_wanted,
             is_ready=lambda: self.is_ready,
+            is_called=lambda: self.is_called,
             on_alone=self._note_alone,
             waiting_limit=2,
             monotonic=lambda: objects.now,

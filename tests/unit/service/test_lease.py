@@ -632,3 +632,32 @@ def test_the_own_pod_is_told_by_the_environment(
 def test_a_lease_that_is_given_up_is_taken_within_two_looks() -> None:
     assert TIMES.takeover_seconds == pytest.approx(2.2)
     assert replace(TIMES, retry_seconds=5.0).takeover_seconds == pytest.approx(7.0)
+
+
+# --- where nobody is called by it --------------------------------------------
+
+
+def test_a_holder_that_is_called_as_others_leaves_labels_alone(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    replica.is_called = other.is_called = False
+
+    assert set(look_for(objects, 5, replica, other)) == {(True, False)}
+    assert objects.labels == {}
+    assert not replica.elector.is_elsewhere
+    assert not other.elector.is_elsewhere
+
+
+def test_its_end_waits_for_no_successor(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    replica.is_called = other.is_called = False
+    replica.elector.start()
+    while not replica.elector.is_holding:
+        threading.Event().wait(0.001)
+
+    replica.elector.leave(threading.Event())  # by a clock that stands still
+    replica.elector.stop()
+
+    assert objects.holder == ""
+    assert next(look_for(objects, 1, other)) == (True,)

@@ -131,10 +131,13 @@ def test_every_right_of_the_settings_is_asked_for_once() -> None:
         pytest.param(
             {"fallback": {"chains": [["a.b/c", "a.b/d"]]}, "managedPrefixes": ["a.b/"]},
             "ml",
-            -3,
+            -4,
             id="chains in a pod",
         ),
-        pytest.param({}, "ml", 0, id="a pod without chains"),
+        pytest.param({}, "ml", -3, id="a pod without chains"),
+        pytest.param(
+            {"extender": {"events": False}}, "ml", 0, id="without chains and Events"
+        ),
     ],
 )
 def test_rights_follow_the_settings(

@@ -1,0 +1,87 @@
+"""Real processes before a fake API server: pods that wait are told why, by one."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.api.test_process_lease import NO_SPEC, QUICK, Replicas
+from tests.builders import make_node, make_pod
+from tests.fakes.api_server import FakeApiServer
+from tests.service_process import wait_until
+
+NO_CHAINS: Final = {"fallback": {"chains": []}, "election": QUICK}
+WRITTEN: Final = 'gpu_extender_events_total{outcome="written"}'
+SENTENCE: Final = "No node fits: 1 has too few GPUs (needs 4, largest node 2)."
+
+
+@pytest.fixture
+def replicas(api: FakeApiServer, tmp_path: Path) -> Iterator[Replicas]:
+    with ExitStack() as stack:
+        yield Replicas(stack, api, tmp_path)
+
+
+def put_cluster(api: FakeApiServer) -> None:
+    """Have a pod that has waited for a minute, and one that has just come."""
+    api.put(NO_SPEC)
+    api.put(make_node(gpus=2))
+    for name, seconds in (("old", 60), ("young", 0)):
+        created = datetime.now(UTC) - timedelta(seconds=seconds)
+        pod = make_pod(
+            name=name,
+            gpus=4,
+            owner_uid="job",
+            metadata={"creationTimestamp": created.isoformat()},
+        )
+        api.put(pod)
+
+
+def events_of(api: FakeApiServer) -> dict[tuple[str, str], Any]:
+    """Return what was told: kind and name -> Event."""
+    found = api.state.found_in("events", "default")
+    return {(e["regarding"]["kind"], e["regarding"]["name"]): e for e in found}
+
+
+def test_a_pod_that_waits_and_its_owner_are_told_by_one_of_two(
+    replicas: Replicas, api: FakeApiServer
+) -> None:
+    put_cluster(api)
+    replicas.start("a", "b", config=NO_CHAINS)
+    wait_until(lambda: ("Pod", "old") in events_of(api), "the pod is told")
+
+    told = events_of(api)
+    assert set(told) == {("Pod", "old"), ("Job", "owner")}
+    assert told["Pod", "old"]["note"] == SENTENCE
+    assert told["Job", "owner"]["note"] == f"{SENTENCE} Pods that wait: 1."
+    assert sum(process.metric(WRITTEN) for process in replicas.of.values()) == 2
+    assert len(api.seen("create", "events")) == 2
+    assert replicas.labelled() == []
+
+
+def test_what_one_has_told_is_known_to_the_next(
+    replicas: Replicas, api: FakeApiServer
+) -> None:
+    put_cluster(api)
+    replicas.start("a", config=NO_CHAINS)
+    wait_until(lambda: ("Pod", "old") in events_of(api), "the pod is told")
+    replicas.of["a"].stop()
+    replicas.start("b", config=NO_CHAINS)
+    known = 'gpu_extender_events_total{outcome="known"}'
+    wait_until(lambda: replicas.of["b"].metric(known) == 2, "it is known")
+
+    assert replicas.of["b"].metric(WRITTEN) == 0
+    assert len(events_of(api)) == 2
+
+
+def test_nothing_is_told_where_events_are_off(
+    replicas: Replicas, api: FakeApiServer
+) -> None:
+    put_cluster(api)
+    config = {"extender": {"events": False}, "election": QUICK}
+    replicas.start("a", config=config)
+    replicas.wait_active("a")  # for the falls
+
+    assert api.seen("create", "events") == []
