@@ -35,10 +35,17 @@ SCHEDULING: Final = "Scheduling"
 
 
 class Told(NamedTuple):
-    """Why a pod is pending: a sentence, and the classes of all reasons in it."""
+    """Why a pod is pending: a sentence, and the classes of all reasons in it.
+
+    Attributes
+    ----------
+    is_warning : bool
+        Not of a pod that fits: it only has to wait for kube-scheduler's next try.
+    """
 
     note: str
     classes: frozenset[str]
+    is_warning: bool = True
 
 
 class Notice(NamedTuple):
@@ -286,13 +293,13 @@ class EventPlan:
             told = pod.kind.told
             if told is None or describer.is_stale(pod.kind):
                 continue
-            key = key_of(told.classes)
+            key, kind = key_of(told.classes), WARNING if told.is_warning else NORMAL
             if (PENDING, key) in pod.told:
                 continue
             if pod.owner is not None and (PENDING, key) not in pod.owner.told:
                 note = f"{told.note} Pods that wait: {self._count(pod, now)}."
-                return self._tell_owner(pod.owner, PENDING, SCHEDULING, note, key)
-            return self._tell(pod, PENDING, SCHEDULING, told.note, key)
+                return self._tell_owner(pod.owner, PENDING, SCHEDULING, note, key, kind)
+            return self._tell(pod, PENDING, SCHEDULING, told.note, key, kind)
         return None
 
     def _next_notice(self) -> Event | None:

@@ -55,8 +55,9 @@ class Reasons:
         self._seen = self._begun()
         deadline = NO_DEADLINE.giving_way(self._give_way)
         explanation = explain(subject, snapshot, options, deadline=deadline)
-        note, classes = note_of(summarize(explanation, deadline=deadline))
-        return Told(printable(note), classes)
+        summary = summarize(explanation, deadline=deadline)
+        note, classes = note_of(summary)
+        return Told(printable(note), classes, is_warning=not summary.fits)
 
     def _give_way(self) -> None:
         """Rest where a verb was called since it was last asked."""

@@ -25,7 +25,8 @@ class Describe:
         gpus = dict(record.request)["nvidia.com/gpu"]
         if record.namespace in self.failing:
             raise ValueError("a fault of our own")
-        return Told(f"{gpus} GPUs at {snapshot.generation}.", self.classes)
+        note = f"{gpus} GPUs at {snapshot.generation}."
+        return Told(note, self.classes, is_warning=self.classes != {"fits"})
 
 
 @pytest.fixture
@@ -51,6 +52,15 @@ def test_a_pod_is_told_once_it_has_waited_for_half_a_minute(
         "Scheduling",
         "Warning",
     )
+
+
+def test_a_pod_that_fits_and_was_not_tried_yet_is_no_cause_for_a_warning(
+    describe: Describe,
+) -> None:
+    describe.classes = frozenset({"fits"})
+    cluster = ToldPods(make_pod(gpus=1, owner_uid="job"), describe=describe)
+
+    assert [event.kind for event in cluster.run(40)] == ["Normal", "Normal"]
 
 
 def test_a_pod_that_has_gone_meanwhile_is_not_told(describe: Describe) -> None:

@@ -222,6 +222,7 @@ def test_the_reasons_are_those_of_an_explanation() -> None:
     assert large.note == ("No node fits: 1 has too few GPUs (needs 4, largest node 2).")
     assert small.note.startswith("The only node fits: node-1 (score")
     assert small.classes != large.classes
+    assert (small.is_warning, large.is_warning) == (False, True)
     assert rests  # the verbs were called meanwhile
 
 
