@@ -18,7 +18,14 @@ PAGES: Final = sorted(
 TARGETS: Final = set(
     re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 )
-PACKAGES: Final = ("scoring", "cluster", "extender", "injector", "service")
+PACKAGES: Final = (
+    "scoring",
+    "cluster",
+    "extender",
+    "injector",
+    "simulator",
+    "service",
+)
 FOLDERS: Final = (
     *PACKAGES,
     *("configs", "deploy", "bench", "tests", "docs", "requirements"),
