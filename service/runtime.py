@@ -31,7 +31,8 @@ from scoring.candidates import LabelKeys
 from scoring.gpu.node_gpus import GpuLabelReader
 from scoring.normalization import Scale
 from scoring.profiles import PROFILES
-from service.certificates.rotator import load_certificate, watch_files
+from service.certificates.registrar import build_file_registration, build_registrar
+from service.certificates.rotator import connect_store, load_certificate, watch_files
 from service.cluster_link import ClusterLink, connect_to
 from service.collectors import CacheCollector, FaceCollector, OfferCollector
 from service.doctor.offers import OfferWatch
@@ -50,6 +51,7 @@ from service.lease import (
     settle_seconds_within,
 )
 from service.metrics import Metrics
+from service.registration import build_entry
 from service.reload import Reloader, WatchedFiles
 from service.settings.settings import Settings, read_settings
 from service.submission import preview_by
@@ -250,8 +252,23 @@ class Runtime:
             clock=self._clock,
         )
         self.metrics.read_holds(self._webhook.holds.count)
+        store = connect_store(settings.webhook, self._connect)
+        self._registrar = build_registrar(
+            settings.webhook, store, build_entry(settings)
+        )
         self._certificate = load_certificate(
-            settings.webhook, self._folder, self._connect, self.metrics.reloaded
+            settings.webhook,
+            self._folder,
+            store,
+            self.metrics.reloaded,
+            self._registrar,
+        )
+        self._registration = build_file_registration(
+            settings.webhook,
+            self._folder,
+            store,
+            self._registrar,
+            self.metrics.reloaded,
         )
         slots = build_slots(settings.server, settings.webhook)
         register(FaceCollector(slots, self._certificate))
@@ -377,6 +394,9 @@ class Runtime:
             waiting_keys=lambda: self._waiting_keys,
             ports=lambda: (self.server.port, self.https_port or 0),
             own_namespace="" if own_pod is None else own_pod.namespace,
+            registration_fault=lambda: (
+                "" if self._registrar is None else self._registrar.fault
+            ),
         )
 
     def _build_elector(self, own_pod: OwnPod | None) -> Elector | None:
@@ -490,6 +510,8 @@ class Runtime:
         if self._certificate is not None:
             self._certificate.start()
         self._listeners.start()
+        if self._registration is not None:
+            self._registration.start()
         if self._elector is not None:
             self._elector.start()
         if self._events is not None:
@@ -525,6 +547,8 @@ class Runtime:
             self._link.stop(_seconds_until(stop_at))
         if self._certificate is not None:
             self._certificate.stop(_seconds_until(stop_at))
+        if self._registration is not None:
+            self._registration.stop(_seconds_until(stop_at))
         self._reloader.stop()
         self._writer.stop()
         self._deferred.stop()

@@ -11,10 +11,10 @@ from service.commands.scheduler_config import (
     build_scheduler_config,
     timeout_for,
 )
-from service.commands.webhook_config import build_registration
 from service.doctor.page import Facts, Finding, Unchecked, empty_facts
 from service.doctor.registration import Registration
 from service.doctor.scheduler import SchedulerConfig
+from service.registration import build_registration
 from service.settings.settings import Settings
 
 NOW: Final = 1_800_000_000.0

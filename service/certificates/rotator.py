@@ -19,6 +19,7 @@ from service.certificates.files import (
     load_pair,
     make_context,
 )
+from service.certificates.registrar import Registrar, next_look_seconds
 from service.certificates.rotation import (
     Contents,
     Published,
@@ -79,11 +80,13 @@ class Rotator:
         Told after each check, under the name ``certificate``.
     client_ca : Path, optional
         Clients must show a certificate that it has signed.
+    registrar : Registrar, optional
+        Adds our entry to the registration; without one somebody else does.
     clock : callable
         Returns seconds since 1970.
     """
 
-    def __init__(  # noqa: PLR0913 - the last two are optional
+    def __init__(  # noqa: PLR0913 - the last three are optional
         self,
         store: Store,
         options: RotationOptions,
@@ -91,6 +94,7 @@ class Rotator:
         on_result: ReloadObserver,
         *,
         client_ca: Path | None = None,
+        registrar: Registrar | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
@@ -98,6 +102,7 @@ class Rotator:
         self._interval_seconds = interval_seconds
         self._on_result = on_result
         self._client_ca = client_ca
+        self._registrar = registrar
         self._clock = clock
         self._lock = threading.Lock()  # over what is loaded
         self._leaf: Leaf | None = None
@@ -176,7 +181,9 @@ class Rotator:
 
     def _run(self) -> None:
         self.look()
-        while not self._stopped.wait(self._interval_seconds):
+        while not self._stopped.wait(
+            next_look_seconds(self._interval_seconds, self._registrar)
+        ):
             self.look()
 
     def look(self) -> None:
@@ -191,6 +198,8 @@ class Rotator:
         else:
             self._is_failing = False
             self._on_result("certificate", is_ok=True)
+        if self._registrar is not None:
+            self._on_result("registration", is_ok=not self._registrar.fault)
 
     def _fail(self, reason: str) -> None:
         """Tell that a check has failed; the log says it once."""
@@ -231,7 +240,9 @@ class Rotator:
         self._take(stored.contents, published, begun)
         step = next_step(stored.contents, published, now, self._options)
         if step is None:
-            return True
+            if self._registrar is None or stored.contents is None:
+                return True
+            return self._registrar.settle(registration, stored.contents.bundle)
         if isinstance(step, Write):
             self._store.write(step.contents, stored)
             _log_write(stored.contents, step.contents)
@@ -303,22 +314,34 @@ def _log_write(old: Contents | None, new: Contents) -> None:
     logger.info("certificates written", extra={"fields": fields})
 
 
+def connect_store(
+    settings: WebhookSettings, connect: Callable[[], Api]
+) -> CertificateStore | None:
+    """Return where certificate and registration are kept, None if we keep neither."""
+    own = settings.self_signed
+    if not own.enabled and settings.registration != "patched":
+        return None
+    names = own.namespace, own.secret_name, own.registration_name
+    return CertificateStore(connect(), *names)
+
+
 def load_certificate(
     settings: WebhookSettings,
     folder: Path,
-    connect: Callable[[], Api],
+    store: CertificateStore | None,
     on_result: ReloadObserver,
+    registrar: Registrar | None = None,
 ) -> ServedCertificate | None:
     """Return the certificate that the settings name, None if they do not.
 
-    `connect` is called for one that is kept in a Secret. Raises `CertificateError` for
-    files that cannot be served.
+    Raises `CertificateError` for files that cannot be served.
     """
     client_ca = None
     if settings.client_ca_file is not None:
         client_ca = folder / settings.client_ca_file
-    if settings.self_signed.enabled:
-        return build_rotator(settings.self_signed, connect(), on_result, client_ca)
+    own = settings.self_signed
+    if own.enabled and store is not None:
+        return build_rotator(own, store, on_result, client_ca, registrar)
     if settings.certificate_file is None or settings.key_file is None:
         return None
     return Certificate(
@@ -330,14 +353,12 @@ def load_certificate(
 
 def build_rotator(
     settings: SelfSignedSettings,
-    api: Api,
+    store: Store,
     on_result: ReloadObserver,
     client_ca: Path | None = None,
+    registrar: Registrar | None = None,
 ) -> Rotator:
-    """Return a certificate of our own, which is kept by `api`."""
-    store = CertificateStore(
-        api, settings.namespace, settings.secret_name, settings.registration_name
-    )
+    """Return a certificate of our own, which is kept in `store`."""
     options = RotationOptions(
         frozenset(settings.dns_names + settings.ip_addresses),
         settings.leaf_lifetime_seconds,
@@ -347,8 +368,14 @@ def build_rotator(
         settings.switch_delay_seconds,
         settings.drop_delay_seconds,
     )
-    interval_seconds = settings.check_seconds
-    return Rotator(store, options, interval_seconds, on_result, client_ca=client_ca)
+    return Rotator(
+        store,
+        options,
+        settings.check_seconds,
+        on_result,
+        client_ca=client_ca,
+        registrar=registrar,
+    )
 
 
 def watch_files(certificate: ServedCertificate | None) -> list[WatchedFiles]:

@@ -6,7 +6,7 @@ version that was read.
 
 import base64
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -40,13 +40,18 @@ class Registration:
 
     Attributes
     ----------
+    published : Published or None
+        None while it has no webhook, so that nobody is called.
     names : tuple of str
         Of its webhooks, all of which are ours.
+    webhooks : tuple of mapping
+        As they are.
     """
 
-    published: Published
+    published: Published | None
     names: tuple[str, ...]
     version: str
+    webhooks: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class _Webhook(msgspec.Struct, rename="camel"):
 
 class _Registration(msgspec.Struct):
     metadata: _Meta
-    webhooks: list[_Webhook] = []
+    webhooks: list[_Webhook] | None = None
 
 
 class _Secret(msgspec.Struct):
@@ -117,14 +122,13 @@ class CertificateStore:
             found = msgspec.json.decode(data, type=_Registration)
         except msgspec.MsgspecError as error:
             raise ApiError(str(error), reason="undecodable") from error
-        if not found.webhooks:
-            return None
+        webhooks = found.webhooks or []
+        bundles = tuple(_bundle(w.client_config.ca_bundle) for w in webhooks)
         return Registration(
-            Published(
-                tuple(_bundle(w.client_config.ca_bundle) for w in found.webhooks)
-            ),
-            tuple(webhook.name for webhook in found.webhooks),
+            Published(bundles) if bundles else None,
+            tuple(webhook.name for webhook in webhooks),
             found.metadata.resource_version,
+            tuple(msgspec.json.decode(data).get("webhooks") or ()),
         )
 
     def read_secret(self) -> Stored:
@@ -163,12 +167,26 @@ class CertificateStore:
     def publish(self, bundle: tuple[bytes, ...], registration: Registration) -> None:
         """Have all webhooks trust a bundle; raise `ConflictError` if changed."""
         text = base64.b64encode(b"".join(bundle)).decode()
-        change = {
-            "metadata": {"resourceVersion": registration.version},
-            "webhooks": [
+        self._merge_webhooks(
+            [
                 {"name": name, "clientConfig": {"caBundle": text}}
                 for name in registration.names
             ],
+            registration,
+        )
+
+    def merge_webhook(
+        self, webhook: Mapping[str, Any], registration: Registration
+    ) -> None:
+        """Add or change one webhook; raise `ConflictError` if others changed it."""
+        self._merge_webhooks([webhook], registration)
+
+    def _merge_webhooks(
+        self, webhooks: Sequence[Mapping[str, Any]], registration: Registration
+    ) -> None:
+        change = {
+            "metadata": {"resourceVersion": registration.version},
+            "webhooks": webhooks,
         }
         try:
             self._api.merge(self._registration_path, msgspec.json.encode(change))

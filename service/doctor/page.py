@@ -55,6 +55,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         What a watched file is for -> the faults of its newest contents
     waiting_keys : tuple of str
         Sections of the configuration that wait for a restart.
+    is_registering : bool
+        Whether the process adds its entry to the registration.
+    registration_fault : str
+        Why it has not, or not as it is to be; empty if it has.
     managed_resources : tuple of str
         What kube-scheduler must send to us, by what nodes offer and chains name.
     nodes_offered : int
@@ -87,6 +91,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     port: int
     webhook_port: int
     elects_in: str = ""
+    is_registering: bool = False
+    registration_fault: str = ""
     certificate: str = ""
     certificate_faults: tuple[str, ...] = ()
     not_ready_reasons: tuple[str, ...] = ()
@@ -119,6 +125,7 @@ def facts_of_settings(settings: Settings) -> Mapping[str, Any]:
         "source": settings.cluster.source,
         "has_webhook": self_signed.enabled or webhook.certificate_file is not None,
         "is_self_signed": self_signed.enabled,
+        "is_registering": webhook.registration == "patched",
         "has_rules": injection.rules_file is not None,
         "has_chains": bool(settings.fallback.chains),
         "has_type_affinity": injection.type_affinity,

@@ -22,11 +22,6 @@ DEFAULT_TIMEOUT_SECONDS: Final = 10
 # They hold no pods.
 _EMPTY_NAMESPACES: Final = frozenset({"kube-public", "kube-node-lease"})
 
-_ANEW: Final = (
-    "Print it anew with `gpu-extender webhook-config` and apply it: after each change"
-    " of the configuration that it is made of."
-)
-
 # A literal of CEL, after what makes it a test of a resource's name.
 _LITERAL: Final = r"""(?:'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)")"""
 
@@ -102,7 +97,7 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
 class Registration(msgspec.Struct, frozen=True):
     """A MutatingWebhookConfiguration."""
 
-    webhooks: tuple[Webhook, ...] = ()
+    webhooks: tuple[Webhook, ...] | None = None
 
 
 def check_registration(
@@ -122,20 +117,65 @@ def check_registration(
             )
         return
     if registration is None or not registration.webhooks:
+        yield _report_missing(facts, is_there=registration is not None)
+        return
+    if facts.registration_fault:
         yield Finding(
             REGISTRATION,
-            "The webhook is not registered: there is no MutatingWebhookConfiguration"
-            f" {facts.registration_name} with a webhook in it.",
-            "The API server calls nobody: GPU pods are neither injected nor fall back.",
-            "Apply what `gpu-extender webhook-config` prints. One of another name is"
-            " looked for where webhook.selfSigned.registrationName says.",
+            f"gpu-extender has not brought its entry in {facts.registration_name} up to"
+            f" date: {facts.registration_fault}.",
+            "The API server calls by the entry from before.",
+            "Put right what stands in the way: it is tried again every few seconds.",
         )
-        return
     for webhook in registration.webhooks:
         yield from _check_address(facts, webhook)
         yield from _check_trust(facts, webhook, now)
         yield from _check_policy(facts, webhook)
         yield from _check_conditions(facts, webhook)
+
+
+def _report_missing(facts: Facts, *, is_there: bool) -> Finding:
+    """Return the finding about a registration without webhooks, or none at all."""
+    what = (
+        "The webhook is not registered: there is no MutatingWebhookConfiguration"
+        f" {facts.registration_name} with a webhook in it."
+    )
+    do = (
+        "Apply what `gpu-extender webhook-config` prints. One of another name is"
+        " looked for where webhook.selfSigned.registrationName says."
+    )
+    if facts.is_registering and is_there:
+        why = facts.registration_fault or "it was taken away a moment ago"
+        what = f"The webhook is not registered yet: {why}."
+        do = (
+            "gpu-extender adds its entry once the address in it is answered under the"
+            " CA that is published: look at Service, endpoints and network policies."
+        )
+    elif facts.is_registering:
+        do = (
+            "Apply deploy/registration.yaml: gpu-extender adds its entry to it. One of"
+            " another name is looked for where webhook.selfSigned.registrationName"
+            " says."
+        )
+    return Finding(
+        REGISTRATION,
+        what,
+        "The API server calls nobody: GPU pods are neither injected nor fall back.",
+        do,
+    )
+
+
+def _anew(facts: Facts) -> str:
+    """Return who writes the registration, and when."""
+    if facts.is_registering:
+        return (
+            "gpu-extender writes its entry within webhook.selfSigned.checkSeconds: look"
+            " in the log for `registration waits`."
+        )
+    return (
+        "Print it anew with `gpu-extender webhook-config` and apply it: after each"
+        " change of the configuration that it is made of."
+    )
 
 
 def _consequence(webhook: Webhook) -> str:
@@ -158,7 +198,7 @@ def _check_address(facts: Facts, webhook: Webhook) -> Iterator[Finding]:
             REGISTRATION,
             f"The registration calls the path {path}, where nobody answers.",
             _consequence(webhook),
-            f"Set the path to {MUTATE_PATH}. {_ANEW}",
+            f"Set the path to {MUTATE_PATH}. {_anew(facts)}",
         )
     if not any(
         {"", "*"} & set(rule.api_groups)
@@ -170,9 +210,8 @@ def _check_address(facts: Facts, webhook: Webhook) -> Iterator[Finding]:
             REGISTRATION,
             "No rule of the registration is about the creation of pods.",
             "The webhook is never called: GPU pods are neither injected nor fall back.",
-            _ANEW,
+            _anew(facts),
         )
-    del facts
 
 
 def _check_trust(facts: Facts, webhook: Webhook, now: float) -> Iterator[Finding]:
@@ -246,7 +285,7 @@ def _check_policy(facts: Facts, webhook: Webhook) -> Iterator[Finding]:
             f" {facts.webhook_deadline_milliseconds}.",
             "The API server gives up before we answer, so that our own answer about a"
             " late review reaches nobody.",
-            f"Let the timeout be longer. {_ANEW}",
+            f"Let the timeout be longer. {_anew(facts)}",
         )
     if webhook.failure_policy != facts.failure_policy:
         yield Finding(
@@ -255,7 +294,7 @@ def _check_policy(facts: Facts, webhook: Webhook) -> Iterator[Finding]:
             f" injection.failurePolicy is {facts.failure_policy}.",
             "A review that fails within gpu-extender and one that does not reach it"
             " end differently.",
-            _ANEW,
+            _anew(facts),
         )
     terms = webhook.namespace_selector.match_expressions
     excluded = {
@@ -273,7 +312,7 @@ def _check_policy(facts: Facts, webhook: Webhook) -> Iterator[Finding]:
             " injection.skippedNamespaces lets through untouched.",
             "While gpu-extender is away, GPU pods there are refused, in vain; where"
             " they are its own, it does not come back.",
-            _ANEW,
+            _anew(facts),
         )
 
 
@@ -301,7 +340,7 @@ def _check_conditions(facts: Facts, webhook: Webhook) -> Iterator[Finding | Unch
             " injection.triggerAnnotation.",
             "Pods that name a GPU type in it and ask for no GPU are not sent, so that"
             " nobody warns them.",
-            _ANEW,
+            _anew(facts),
         )
 
 
@@ -322,7 +361,7 @@ def _compare_names(
             f"The registration's matchConditions do not send pods that ask"
             f" {listed(missing)}, which the configuration manages.",
             "Such pods are created without injection, fallback and GPU types.",
-            _ANEW,
+            _anew(facts),
         )
     stems = tuple(pattern.removesuffix("*") for pattern in wanted)
     extra = sorted(
@@ -339,7 +378,8 @@ def _compare_names(
             "They pass untouched, and are refused while gpu-extender is away."
             if webhook.failure_policy == "Fail"
             else "They pass untouched: each costs a call.",
-            f"Add it to managedPrefixes or gpuResources if it is one of GPUs. {_ANEW}",
+            "Add it to managedPrefixes or gpuResources if it is one of GPUs."
+            f" {_anew(facts)}",
         )
 
 

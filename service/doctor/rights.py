@@ -17,11 +17,18 @@ _RBAC: Final = "Apply deploy/rbac.yaml."
 
 _SELF_SIGNED: Final = "Apply deploy/rbac-self-signed.yaml."
 
+_REGISTRATION: Final = "Apply deploy/registration.yaml."
+
 _LEASE: Final = "Apply deploy/lease.yaml."
 
 _NO_LEASE: Final = (
     "No Events are written; with chains, each replica decides falls alone: two pods may"
     " be promised the same slice, and the webhook's Service may lead to nobody."
+)
+
+_NOT_REGISTERED: Final = (
+    "The webhook is not registered, or not kept up to date: GPU pods are neither"
+    " injected nor fall back."
 )
 
 _NO_CERTIFICATE: Final = (
@@ -149,13 +156,19 @@ def _webhook_rights(settings: Settings) -> Iterator[Right]:
     self_signed = settings.webhook.self_signed
     group, resource = "admissionregistration.k8s.io", "mutatingwebhookconfigurations"
     name = self_signed.registration_name
-    if not self_signed.enabled:
+    if settings.webhook.registration == "patched":
+        yield Right(
+            ("get", "patch"), group, resource, _NOT_REGISTERED, _REGISTRATION, name=name
+        )
+    elif not self_signed.enabled:
         why = "Nobody compares the registration with configuration and certificate."
         yield Right(("get",), group, resource, why, name=name)
+    else:
+        yield Right(
+            ("get", "patch"), group, resource, _NO_CERTIFICATE, _SELF_SIGNED, name=name
+        )
+    if not self_signed.enabled:
         return
-    yield Right(
-        ("get", "patch"), group, resource, _NO_CERTIFICATE, _SELF_SIGNED, name=name
-    )
     namespace, secret = self_signed.namespace, self_signed.secret_name
     for verbs, one in ((("get", "update"), secret), (("create",), "")):
         yield Right(verbs, "", "secrets", _NO_CERTIFICATE, _SELF_SIGNED, namespace, one)

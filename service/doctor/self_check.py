@@ -120,6 +120,9 @@ class SelfCheck:
         Returns those of the verbs and of the webhook.
     own_namespace : str
         Of the pod that this process runs in; empty outside of one.
+    registration_fault : callable
+        Returns why our entry in the registration is not as it is to be; empty if it
+        is, or somebody else writes it.
     clock, monotonic : callable
     """
 
@@ -138,6 +141,7 @@ class SelfCheck:
         waiting_keys: Callable[[], Sequence[str]],
         ports: Callable[[], tuple[int, int]],
         own_namespace: str = "",
+        registration_fault: Callable[[], str] = str,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -153,6 +157,7 @@ class SelfCheck:
         self._waiting_keys = waiting_keys
         self._ports = ports
         self._own_namespace = own_namespace
+        self._registration_fault = registration_fault
         self._clock = clock
         self._monotonic = monotonic
         self._ends = 0.0
@@ -200,6 +205,7 @@ class SelfCheck:
                     for name, faults in self._refused_files().items()
                 },
                 "waitingKeys": self._waiting_keys(),
+                "registrationFault": self._registration_fault(),
                 "port": port,
                 "electsIn": self._elects_in(settings),
                 "webhookPort": webhook_port,

@@ -51,7 +51,7 @@ def check_services(
     api: Api, facts: Facts, registration: Registration
 ) -> Iterator[Finding | Unchecked]:
     """Yield what is wrong with the Services that a registration calls."""
-    called = [webhook.client_config.service for webhook in registration.webhooks]
+    called = [webhook.client_config.service for webhook in registration.webhooks or ()]
     for service in dict.fromkeys(item for item in called if item is not None):
         try:
             yield from _check_service(api, facts, service)

@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import pydantic
 
@@ -71,6 +72,23 @@ def _ip_address(text: str) -> str:
         raise ValueError(f"wanted an IP address, got {text!r}") from error
 
 
+def check_webhook_url(text: str) -> str:
+    """Return a URL that kube-apiserver takes for a webhook, or raise `ValueError`."""
+    try:
+        parts = urlsplit(text)
+        is_good = parts.scheme == "https" and bool(parts.hostname)
+        # What kube-apiserver refuses beside that.
+        is_good = is_good and not (parts.query or parts.fragment or parts.username)
+        _ = parts.port
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise ValueError(
+            f"wanted a URL such as https://10.0.0.1:8443/mutate, got {text!r}"
+        )
+    return text
+
+
 # An exact name, or the beginning of one and a final asterisk.
 NamePattern = Annotated[str, pydantic.Field(pattern=r"^[^*\s]+\*?$")]
 
@@ -89,3 +107,5 @@ ObjectName = Annotated[str, pydantic.AfterValidator(_object_name)]
 DnsName = Annotated[str, pydantic.AfterValidator(_dns_name)]
 
 IpAddress = Annotated[str, pydantic.AfterValidator(_ip_address)]
+
+WebhookUrl = Annotated[str, pydantic.AfterValidator(check_webhook_url)]

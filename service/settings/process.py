@@ -13,6 +13,7 @@ from service.settings.names import (
     ListenAddress,
     NamespaceName,
     ObjectName,
+    WebhookUrl,
 )
 
 PositiveSeconds = Annotated[float, pydantic.Field(gt=0, le=86_400)]
@@ -199,6 +200,26 @@ class WebhookSettings(SettingsModel):
     self_signed: SelfSignedSettings = pydantic.Field(
         default=SelfSignedSettings(), description="Certificates of our own."
     )
+    registration: Literal["rendered", "patched"] = pydantic.Field(
+        default="rendered",
+        description="`rendered`: whoever installs gpu-extender applies what"
+        " `gpu-extender webhook-config` prints. `patched`: the registration is applied"
+        " without `webhooks` (`deploy/registration.yaml`), and each replica adds that"
+        " entry, and keeps it up to date, once the address in it is answered under the"
+        " CA that is published. Source `kubernetes` and a certificate only.",
+    )
+    url: WebhookUrl | None = pydantic.Field(
+        default=None,
+        description="Where the API server calls, for hosts without a Service. Without"
+        " it, that is the Service of the first name in `selfSigned.dnsNames` that is"
+        " one of a Service.",
+    )
+    ca_file: str | None = pydantic.Field(
+        default=None,
+        description="PEM file with the CA that has signed `certificateFile`, which"
+        " becomes the entry's `caBundle` with `registration: patched`; read at each"
+        " look. Without one, `ca.crt` beside `certificateFile`.",
+    )
     client_ca_file: str | None = pydantic.Field(
         default=None,
         description="PEM file with the CA of the API server's client certificate; read"
@@ -235,6 +256,10 @@ class WebhookSettings(SettingsModel):
         has_https = self.self_signed.enabled or self.certificate_file is not None
         if self.client_ca_file is not None and not has_https:
             raise ValueError("wanted a certificate beside clientCaFile, got none")
+        if self.registration == "patched" and not has_https:
+            raise ValueError("wanted a certificate with registration patched, got none")
+        if self.ca_file is not None and self.certificate_file is None:
+            raise ValueError("wanted certificateFile beside caFile, got none")
         return self
 
 

@@ -166,6 +166,9 @@ def read_settings(path: Path) -> Settings:
     if settings.webhook.self_signed.enabled and settings.cluster.source == "file":
         wanted = "wanted source 'kubernetes' beside it, got 'file'"
         found.append(Fault("webhook.selfSigned", wanted))
+    if settings.webhook.registration == "patched" and settings.cluster.source == "file":
+        wanted = "wanted source 'kubernetes' beside 'patched', got 'file'"
+        found.append(Fault("webhook.registration", wanted))
     try:
         settings.gpu_types.rules()
     except GpuTableError as error:

@@ -52,7 +52,17 @@ class InjectionSettings(SettingsModel):
         " back off GPUs that are too small.",
     )
     skipped_namespaces: tuple[NamespaceName, ...] = pydantic.Field(
-        default=("kube-system", "kube-public", "kube-node-lease", "gpu-extender"),
+        default=(
+            "kube-system",
+            "kube-public",
+            "kube-node-lease",
+            "gpu-extender",
+            # Of the operators that make a node's GPUs usable in the first place.
+            "gpu-operator",
+            "nvidia-gpu-operator",
+            "nvidia-dra-driver-gpu",
+            "kube-amd-gpu",
+        ),
         description="Namespaces whose pods pass untouched.",
     )
 

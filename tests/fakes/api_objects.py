@@ -137,9 +137,11 @@ def merge_object(state: ApiState, place: Place, change: Tree) -> Tree:
     with state.changed:
         stored = copy.deepcopy(read_object(state, place))
         _check_version(stored, change)
-        webhooks = {webhook["name"]: webhook for webhook in stored["webhooks"]}
+        webhooks = {webhook["name"]: webhook for webhook in stored.get("webhooks", ())}
         for webhook in change.get("webhooks", ()):
-            _merge(webhooks[webhook["name"]], webhook)
+            _merge(webhooks.setdefault(webhook["name"], {}), webhook)
+        if webhooks:
+            stored["webhooks"] = list(webhooks.values())
         return state.put(stored)
 
 
@@ -156,7 +158,9 @@ def _check_version(stored: Tree, change: Tree) -> None:
 
 def _merge(into: dict[str, Any], change: Mapping[str, Any]) -> None:
     for name, value in change.items():
-        if isinstance(value, dict):
+        if value is None:
+            into.pop(name, None)
+        elif isinstance(value, dict):
             _merge(into.setdefault(name, {}), value)
         else:
             into[name] = value

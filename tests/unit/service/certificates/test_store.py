@@ -14,6 +14,7 @@ from service.certificates.store import (
     REGISTRATIONS,
     CertificateStore,
     ConflictError,
+    Registration,
     Stored,
     decode_contents,
     encode_contents,
@@ -176,10 +177,28 @@ def test_the_bundles_of_all_webhooks_are_read() -> None:
     assert (found.names, found.version) == (("w0", "w1", "w2", "w3"), "7")
 
 
-def test_a_registration_without_webhooks_is_none() -> None:
-    objects = Objects(registration=registration())
+@pytest.mark.parametrize("webhooks", [[], None, "missing"])
+def test_a_registration_without_webhooks_publishes_nothing(webhooks: Any) -> None:
+    tree = {**registration(), "webhooks": webhooks}
+    if webhooks == "missing":
+        del tree["webhooks"]
 
-    assert store_of(objects).read_registration() is None
+    found = store_of(Objects(registration=tree)).read_registration()
+
+    assert found == Registration(None, (), "7")
+
+
+def test_a_webhook_is_merged_into_the_version_read() -> None:
+    objects = Objects(registration=registration())
+    store = store_of(objects)
+    found = store.read_registration()
+    assert found is not None
+
+    store.merge_webhook({"name": "w"}, found)
+
+    ((verb, _, change),) = objects.changes
+    wanted = {"metadata": {"resourceVersion": "7"}, "webhooks": [{"name": "w"}]}
+    assert (verb, change) == ("merge", wanted)
 
 
 def test_a_registration_that_does_not_decode_is_an_error() -> None:

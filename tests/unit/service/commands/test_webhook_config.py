@@ -218,3 +218,29 @@ def test_faults_of_file_and_options_are_told_together(
     assert "config.yaml: 1 fault(s)" in printed.err
     assert "--service: wanted" in printed.err
     assert "--ca-file: " in printed.err
+
+
+def test_operators_that_set_up_gpus_are_exempt_by_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(write_config(tmp_path))
+
+    terms = webhook_of(capsys.readouterr().out)["namespaceSelector"]["matchExpressions"]
+    exempt = set(terms[0]["values"])
+    assert terms[0]["operator"] == "NotIn"
+    assert exempt >= {"kube-system", "gpu-extender", "gpu-operator", "kube-amd-gpu"}
+    assert exempt >= {"nvidia-gpu-operator", "nvidia-dra-driver-gpu"}
+
+
+def test_the_url_of_the_settings_is_registered_unless_an_option_says_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, webhook={**SELF_SIGNED, "url": "https://10.0.0.9"})
+
+    run(config)
+    one = webhook_of(capsys.readouterr().out)["clientConfig"]
+    run(config, "--service", "ml/hook")
+    other = webhook_of(capsys.readouterr().out)["clientConfig"]
+
+    assert one == {"url": "https://10.0.0.9/mutate"}
+    assert other["service"]["namespace"] == "ml"

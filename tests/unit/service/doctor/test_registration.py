@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.certificates.x509 import make_authority
-from service.doctor.page import Unchecked
+from service.doctor.page import Finding, Unchecked
 from service.doctor.registration import check_registration
 from tests.doctor import (
     AUTHORITY,
@@ -131,7 +131,7 @@ OF_GPUS = "k.startsWith('nvidia.com/') || k.startsWith(\"amd.com/\")"
         ),
         pytest.param(
             set_fields(namespaceSelector={}),
-            "The registration sends pods of gpu-extender, kube-system, which",
+            "The registration sends pods of gpu-extender, gpu-operator, kube-amd-gpu,",
             id="all namespaces",
         ),
         pytest.param(
@@ -236,6 +236,69 @@ def test_a_webhook_that_nobody_calls_is_told(tree: Any) -> None:
     (what,) = found_in(tree)
 
     assert what.startswith("The webhook is not registered: there is no Mutating")
+
+
+PATCHED = make_settings(
+    webhook={"selfSigned": {"enabled": True}, "registration": "patched"}
+)
+
+
+@pytest.mark.parametrize(
+    ("tree", "fault", "what", "do"),
+    [
+        pytest.param(
+            {},
+            "hook.ns.svc:443 does not answer: timed out",
+            "The webhook is not registered yet: hook.ns.svc:443 does not answer: timed"
+            " out.",
+            "gpu-extender adds its entry once the address in it is answered",
+            id="it waits",
+        ),
+        pytest.param(
+            {"webhooks": None},
+            "",
+            "The webhook is not registered yet: it was taken away a moment ago.",
+            "gpu-extender adds its entry once the address in it is answered",
+            id="taken away",
+        ),
+        pytest.param(
+            None,
+            "there is no MutatingWebhookConfiguration gpu-extender",
+            "The webhook is not registered: there is no Mutating",
+            "Apply deploy/registration.yaml: gpu-extender adds its entry to it.",
+            id="nothing to add it to",
+        ),
+        pytest.param(
+            make_registration_tree(),
+            "no right",
+            "gpu-extender has not brought its entry in gpu-extender up to date: no",
+            "Put right what stands in the way",
+            id="not kept up to date",
+        ),
+    ],
+)
+def test_an_entry_that_we_have_not_added_yet_is_told_with_the_reason(
+    tree: Any, fault: str, what: str, do: str
+) -> None:
+    facts = make_facts(settings=PATCHED, registration_fault=fault)
+    registration = None if tree is None else read_registration(tree)
+
+    (found,) = check_registration(facts, registration, NOW)
+
+    assert isinstance(found, Finding)
+    assert found.what.startswith(what)
+    assert found.do.startswith(do)
+
+
+def test_an_entry_that_we_write_is_not_to_be_applied_by_hand() -> None:
+    tree = make_registration_tree()
+    tree["webhooks"][0]["rules"] = []
+    facts = make_facts(settings=PATCHED)
+
+    (found,) = check_registration(facts, read_registration(tree), NOW)
+
+    assert isinstance(found, Finding)
+    assert found.do.startswith("gpu-extender writes its entry within")
 
 
 def test_without_a_webhook_no_registration_is_right() -> None:

@@ -15,6 +15,9 @@ DEPLOY: Final = ROOT / "deploy"
 NAMESPACE: Final = "gpu-extender"
 CHAINS: Final = {"chains": [["nvidia.com/mig-1g.10gb", "nvidia.com/gpu"]]}
 EVERYTHING: Final = make_settings(fallback=CHAINS)
+PATCHED: Final = {
+    "webhook": {"certificateFile": "a", "keyFile": "b", "registration": "patched"}
+}
 FILES: Final = {"webhook": {"certificateFile": "a", "keyFile": "b"}}
 # (verb, group, resource, namespace, name); empty where it is granted everywhere
 Grant = tuple[str, str, str, str, str]
@@ -52,6 +55,11 @@ def test_the_shipped_files_grant_all_that_is_asked_for() -> None:
 
     assert wanted(list_rights(EVERYTHING, NAMESPACE)) <= granted
     assert wanted(list_rights(make_settings(**FILES))) <= set(grants("rbac.yaml"))
+    granted = set(grants("rbac.yaml", "registration.yaml"))
+    assert wanted(list_rights(make_settings(**PATCHED))) <= granted
+    assert set(grants("registration.yaml")) <= wanted(
+        list_rights(make_settings(**PATCHED))
+    )
 
 
 def test_nothing_is_granted_that_nobody_needs() -> None:
