@@ -1,0 +1,190 @@
+"""Tables of a layout: for each set of free GPUs and size, what a pod gets and breaks.
+
+They are computed once for each layout and size; scoring a node is a look-up.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from scoring.topology.layouts import (
+    BoolArray,
+    Float64Array,
+    Int64Array,
+    LinkLayout,
+    sizes_of_sets,
+)
+from scoring.topology.policy import MOST_GPUS, policy_of, reachable_masks
+
+# GB/s that are worth 100, and those that are worth 50: NVLink 5 through a switch, and
+# the best path over PCIe. Each doubling in between is worth the same.
+_TOP: Final = 1800.0
+
+_MIDDLE: Final = 25.0
+
+_FULL_WORTH: Final = 100.0
+
+_MIDDLE_WORTH: Final = 50.0
+
+# Of a point lost to what is left. Small, so that it decides between sets that are about
+# as good, and never outweighs half of the bandwidth.
+LOSS_PRICE: Final = 0.1
+
+
+def worth(bandwidth: Float64Array | float) -> Float64Array:
+    """Return what a set of so many GB/s is worth, 0..100; 0 for no set.
+
+    >>> [round(float(worth(found)), 1) for found in (0, 12, 25, 50, 900, 1800)]
+    [0.0, 41.4, 50.0, 58.1, 91.9, 100.0]
+    """
+    found = np.maximum(np.asarray(bandwidth, dtype=np.float64), 1e-9)
+    step = (_FULL_WORTH - _MIDDLE_WORTH) / math.log2(_TOP / _MIDDLE)
+    value: Float64Array = np.clip(
+        _FULL_WORTH - step * np.log2(_TOP / found), 0.0, _FULL_WORTH
+    )
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkTable:
+    """What a pod of one size gets on one layout of n GPUs.
+
+    Arrays of shape (2^n,) go by the set of free GPUs, those of shape (n+1,) by their
+    number, averaged over the sets that can come about. Where fewer are free than are
+    asked, there is nothing: 0, and False.
+
+    Attributes
+    ----------
+    best : float64 array, shape (2^n,)
+        Bandwidth of the best set that is free, GB/s.
+    quality : float64 array, shape (2^n,)
+        The same relative to the best set of the empty node, 0..1.
+    is_linked : bool array, shape (2^n,)
+        Whether a linked set is free.
+    picked : int64 array, shape (2^n,)
+        The set that the device plugin takes.
+    loss : float64 array, shape (2^n,)
+        How much less the best sets of what is left are worth than those before, 0..100.
+    score : float64 array, shape (2^n,)
+        What `picked` is worth, less the price of the loss; 100 less the price for one.
+    score_by_count : float64 array, shape (n+1,)
+    """
+
+    best: Float64Array
+    quality: Float64Array
+    is_linked: BoolArray
+    picked: Int64Array
+    loss: Float64Array
+    score: Float64Array
+    score_by_count: Float64Array
+
+
+@lru_cache(maxsize=1024)
+def table_of(layout: LinkLayout, size: int) -> LinkTable:
+    """Return the table for pods that ask `size` GPUs, from 1 to all of them."""
+    best = best_sets(layout, size)
+    picked = _picked(layout, size)
+    is_enough = picked > 0
+    left = np.arange(1 << layout.count) & ~picked
+    value = value_of_free(layout)
+    loss = np.where(is_enough, value - value[left], 0.0)
+    own = worth(layout.bandwidth[picked]) if size > 1 else np.full(len(left), 100.0)
+    score = np.where(is_enough, np.clip(own - LOSS_PRICE * loss, 0.0, 100.0), 0.0)
+    most = best[layout.full]
+    quality = best / most if most else is_enough.astype(np.float64)
+    is_linked = _any_subset(layout.is_linked, layout.count, size)
+    by_count = averages(layout, score)
+    for array in (best, quality, is_linked, picked, loss, score, by_count):
+        array.setflags(write=False)
+    return LinkTable(best, quality, is_linked, picked, loss, score, by_count)
+
+
+def best_sets(layout: LinkLayout, size: int) -> Float64Array:
+    """Return the bandwidth of the best set of `size` in each set of free GPUs."""
+    sizes = sizes_of_sets(layout.count)
+    return _over_subsets(np.where(sizes == size, layout.bandwidth, 0.0), layout.count)
+
+
+def _any_subset(holds: BoolArray, count: int, size: int) -> BoolArray:
+    of_size = holds & (sizes_of_sets(count) == size)
+    found: BoolArray = _over_subsets(of_size.astype(np.float64), count) > 0
+    return found
+
+
+def _over_subsets(values: Float64Array, count: int) -> Float64Array:
+    """Return for each set the largest value of its subsets, shape (2^count,)."""
+    largest = values.copy()
+    for gpu in range(count):
+        halves = largest.reshape(-1, 2, 1 << gpu)
+        np.maximum(halves[:, 1], halves[:, 0], out=halves[:, 1])
+    return largest
+
+
+@lru_cache(maxsize=256)
+def value_of_free(layout: LinkLayout) -> Float64Array:
+    """Return what the free GPUs are worth to later pods, 0..100, shape (2^n,).
+
+    The worth of the best set of 2, 4, 8 and 16, each by its number of GPUs: the larger
+    ones are the harder to come by.
+    """
+    sizes = [size for size in (2, 4, 8, 16) if size <= layout.count]
+    value = np.zeros(1 << layout.count)
+    for size in sizes:
+        value += size / sum(sizes) * worth(best_sets(layout, size))
+    value.setflags(write=False)
+    return value
+
+
+def _picked(layout: LinkLayout, size: int) -> Int64Array:
+    """Return the set that the device plugin takes of each set of free GPUs.
+
+    Where all pairs are alike, the first ones. On machines of more than eight that are
+    not, a best set: what the device plugin would do there, nobody can wait for.
+    """
+    every = np.arange(1 << layout.count)
+    if layout.is_uniform or size == 1:
+        return _first(every, size)
+    if layout.count <= MOST_GPUS:
+        pick = policy_of(layout).pick
+        return np.array([pick(free, size) for free in every.tolist()], dtype=np.int64)
+    sizes = sizes_of_sets(layout.count)
+    best = np.where(sizes == size, layout.bandwidth, -1.0)
+    picked = np.where(sizes == size, every, 0)
+    for gpu in range(layout.count):
+        sets, values = picked.reshape(-1, 2, 1 << gpu), best.reshape(-1, 2, 1 << gpu)
+        better = values[:, 0] >= values[:, 1]
+        np.copyto(sets[:, 1], sets[:, 0], where=better)
+        np.copyto(values[:, 1], values[:, 0], where=better)
+    return picked
+
+
+def _first(free: Int64Array, size: int) -> Int64Array:
+    """Return the first `size` GPUs of each set; 0 where they are fewer."""
+    taken, left = np.zeros_like(free), free.copy()
+    for _ in range(size):
+        lowest = left & -left
+        taken |= lowest
+        left &= ~lowest
+        taken[lowest == 0] = 0
+    return taken
+
+
+def averages(layout: LinkLayout, values: Float64Array) -> Float64Array:
+    """Return the mean of `values` by the number of free GPUs, shape (n+1,).
+
+    Over the sets that can come about where there are at most eight GPUs, each as often
+    as there are ways to it; over all sets of that number otherwise.
+    """
+    sizes = sizes_of_sets(layout.count)
+    if layout.is_uniform or layout.count > MOST_GPUS:
+        weights = np.ones(len(values))
+    else:
+        weights = np.zeros(len(values))
+        for mask, ways in reachable_masks(layout).items():
+            weights[mask] = ways
+    total = np.bincount(sizes, weights, layout.count + 1)
+    found = np.bincount(sizes, weights * values, layout.count + 1)
+    return np.divide(found, total, out=np.zeros(layout.count + 1), where=total > 0)
