@@ -11,6 +11,7 @@ from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.protocols import BoundPod
 from scoring.resources import (
+    NVIDIA_GPU,
     Request,
     ResourceScope,
     is_of_gpus,
@@ -27,6 +28,7 @@ from scoring.snapshot import (
     build_node_index,
     read_only,
 )
+from scoring.topology.devices import UNKNOWN_LINKS, LinkKind, held_set
 
 # GPUs of the asked vendor under names of parts; other GPUs, or GPUs of others; a label
 # that tells of GPUs of the asked vendor.
@@ -87,6 +89,11 @@ class PodRequest:
         """Whether results depend on the kind of a node's GPUs."""
         return self.gpu_requirements.names_gpus or self.gpus > 1
 
+    @property
+    def reads_links(self) -> bool:
+        """Whether results depend on which of a node's GPUs are free."""
+        return self.primary == NVIDIA_GPU and self.amount > 0
+
 
 def primary_resource(request: Request, scope: ResourceScope) -> str:
     """Return the pod's own GPU resource: whole GPUs first, then by name.
@@ -141,6 +148,11 @@ class Candidates:
     gpu_pods, exclusive_gpu_pods : int64 array, shape (C,)
         How many other pods with a managed resource are on the node, and how many of
         them want to be alone.
+    link_codes : int64 array, shape (C,)
+        Index of the node's links in `link_kinds`. Read only for a pod that asks
+        ``nvidia.com/gpu``.
+    free_sets : int64 array, shape (C,)
+        Bit mask of the node's free GPUs; below 0 where nobody knows which are free.
     """
 
     known: BoolArray
@@ -160,6 +172,9 @@ class Candidates:
     instead: Int64Array
     gpu_pods: Int64Array
     exclusive_gpu_pods: Int64Array
+    link_codes: Int64Array
+    link_kinds: tuple[LinkKind, ...]
+    free_sets: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +223,15 @@ def take_columns(
     allocatable, requested, offered = _take_tables(snapshot, columns, pod_request)
     gpu_pods = snapshot.gpus.gpu_pods.take(columns)
     exclusive_gpu_pods = snapshot.gpus.exclusive_gpu_pods.take(columns)
+    link_codes, link_kinds, free_sets = _take_links(snapshot, columns, pod_request)
     bound_pod = snapshot.bound_pods.get(pod_request.uid) if pod_request.uid else None
     if bound_pod is not None:
         here = found == snapshot.nodes.column_of.get(bound_pod.node_name, -2)
         _take_out_own_request(snapshot, bound_pod, here, pod_request, requested)
         gpu_pods[here] -= 1
         exclusive_gpu_pods[here] -= bound_pod.gpu_requirements.is_exclusive
+        if pod_request.reads_links:
+            free_sets[here] = with_devices(snapshot, columns[here], [bound_pod])
     claimed = np.zeros_like(offered)
     for row, (resource, _) in enumerate(pod_request.request):
         if resource in snapshot.device_class_resources:
@@ -246,7 +264,34 @@ def take_columns(
         instead=_found_instead(snapshot, columns, pod_request, offered | claimed),
         gpu_pods=gpu_pods,
         exclusive_gpu_pods=exclusive_gpu_pods,
+        link_codes=link_codes,
+        link_kinds=link_kinds,
+        free_sets=free_sets,
     )
+
+
+def free_gpus(candidates: Candidates, pod_request: PodRequest) -> Int64Array:
+    """Return how many of the pod's own GPU resource are free, shape (C,)."""
+    names = [name for name, _ in pod_request.request]
+    row = names.index(pod_request.primary)
+    free: Int64Array = candidates.allocatable[row] - candidates.requested[row]
+    return free
+
+
+def with_devices(
+    snapshot: Snapshot, columns: IndexArray, pods: Sequence[BoundPod]
+) -> Int64Array:
+    """Return the sets of free GPUs of nodes as they are without some of their pods.
+
+    Where it is not known which are free, it is not known then.
+    """
+    free_sets = snapshot.gpus.free_sets.take(columns)
+    for index, column in enumerate(columns.tolist()):
+        for pod in pods:
+            if free_sets[index] >= 0 and pod.devices is not None and snapshot.facts:
+                held = held_set(pod.devices, snapshot.facts[column].links)
+                free_sets[index] |= max(held, 0)
+    return free_sets
 
 
 def _linked(label: LabelColumn, columns: IndexArray) -> BoolArray:
@@ -311,6 +356,18 @@ def _take_gpus(
     if not pod_request.reads_gpus:
         return np.zeros(len(columns), dtype=np.int64), (NO_GPUS,)
     return snapshot.gpus.codes.take(columns), snapshot.gpus.kinds
+
+
+def _take_links(
+    snapshot: Snapshot, columns: IndexArray, pod_request: PodRequest
+) -> tuple[Int64Array, tuple[LinkKind, ...], Int64Array]:
+    """Return code and kinds of the links, and free GPUs, if they matter to the pod."""
+    if not pod_request.reads_links:
+        nothing = np.zeros(len(columns), dtype=np.int64)
+        return nothing, (UNKNOWN_LINKS,), nothing
+    gpus = snapshot.gpus
+    codes = gpus.link_codes.take(columns)
+    return codes, gpus.link_kinds or (UNKNOWN_LINKS,), gpus.free_sets.take(columns)
 
 
 def _take_tables(

@@ -10,10 +10,18 @@ from typing import Final
 
 import numpy as np
 
-from scoring.candidates import LABELLED, OTHERS, PARTS, Candidates, PodRequest
+from scoring.candidates import (
+    LABELLED,
+    OTHERS,
+    PARTS,
+    Candidates,
+    PodRequest,
+    free_gpus,
+)
 from scoring.gpu.suitability import Suitability, suitability
 from scoring.resources import is_whole_gpu
 from scoring.snapshot import BoolArray, Int64Array
+from scoring.topology.tables import lookup_of
 
 
 class Verdict(IntEnum):
@@ -33,9 +41,10 @@ class Verdict(IntEnum):
     WRONG_TYPE = 7
     TYPE_UNKNOWN = 8
     TOO_LITTLE_MEMORY = 9
-    NOT_ALONE = 10
-    NOT_ALONE_NOW = 11
-    INSUFFICIENT = 12
+    UNLINKED = 10
+    NOT_ALONE = 11
+    NOT_ALONE_NOW = 12
+    INSUFFICIENT = 13
 
 
 # PERF: numpy looks an enum over before it takes it for a number;
@@ -70,6 +79,7 @@ REASONS: Final[dict[Verdict, FailureReason]] = {
     Verdict.WRONG_TYPE: FailureReason("GPU type does not match"),
     Verdict.TYPE_UNKNOWN: FailureReason("GPU type unknown"),
     Verdict.TOO_LITTLE_MEMORY: FailureReason("Too little GPU memory"),
+    Verdict.UNLINKED: FailureReason("GPUs are not linked"),
     Verdict.NOT_ALONE: FailureReason(_NOT_ALONE),
     Verdict.NOT_ALONE_NOW: FailureReason(_NOT_ALONE, is_resolvable=True),
     Verdict.INSUFFICIENT: FailureReason("Insufficient GPUs", is_resolvable=True),
@@ -180,6 +190,8 @@ def failed_checks(
         checks.append((Verdict.WRONG_TYPE, ~_matching_type(candidates, pod_request)))
     if pod_request.gpu_requirements.is_of_gpus:
         checks.extend(_gpu_checks(candidates, pod_request))
+    if wants_linked_set(pod_request):
+        checks.append((Verdict.UNLINKED, _unlinked(candidates, pod_request)))
     # kube-scheduler's own trial of evictions knows counts alone: where those suffice it
     # would find that nobody has to go, and take that for an error. A nominated node on
     # which no eviction helped would have it evict elsewhere, though.
@@ -203,6 +215,28 @@ def _gpu_checks(
     )
     found = suitability_of_kind[candidates.gpu_codes]
     return [(verdict, found == int(kind)) for kind, verdict in _UNSUITABLE.items()]
+
+
+def wants_linked_set(pod_request: PodRequest) -> bool:
+    """Whether the pod insists on linked GPUs, and asks several."""
+    is_required = pod_request.gpu_requirements.linked == "required"
+    return is_required and pod_request.reads_links and pod_request.gpus > 1
+
+
+def _unlinked(candidates: Candidates, pod_request: PodRequest) -> BoolArray:
+    """Return where no linked set of the size is free, or ever there.
+
+    Nodes of which the links are not known pass; so do those of which nobody knows which
+    GPUs are free, as long as the empty node has such a set.
+    """
+    lookup = lookup_of(candidates.link_kinds, pod_request.gpus)
+    entries = lookup.entries(
+        candidates.link_codes, candidates.free_sets, free_gpus(candidates, pod_request)
+    )
+    unlinked: BoolArray = ~(
+        lookup.is_ever_linked[candidates.link_codes] & lookup.is_linked[entries]
+    )
+    return unlinked
 
 
 def _not_alone(candidates: Candidates, pod_request: PodRequest) -> BoolArray:

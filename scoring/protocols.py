@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.gpu.requirements import GpuRequirements
 from scoring.resources import Request
+from scoring.topology.devices import Devices
+from scoring.topology.layouts import NodeLinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class NodeFacts(Protocol):
     def is_cordoned(self) -> bool: ...
     @property
     def gpus(self) -> NodeGpus: ...
+    @property
+    def links(self) -> NodeLinks: ...
 
 
 class SelectorRequirement(Protocol):
@@ -264,3 +268,5 @@ class BoundPod(Protocol):
     def request(self) -> Request: ...
     @property
     def gpu_requirements(self) -> GpuRequirements: ...
+    @property
+    def devices(self) -> Devices | None: ...

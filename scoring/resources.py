@@ -15,6 +15,8 @@ MAX_REMEMBERED: Final = 4096
 
 _MAX_REMEMBERED_NAME: Final = 317
 
+NVIDIA_GPU: Final = "nvidia.com/gpu"
+
 CPU: Final = "cpu"
 
 PODS: Final = "pods"

@@ -20,6 +20,7 @@ from scoring.protocols import (
     RecentPod,
 )
 from scoring.resources import Request
+from scoring.topology.devices import NOT_TOLD, UNKNOWN_LINKS, LinkKind
 
 Int64Array: TypeAlias = NDArray[np.int64]
 
@@ -100,19 +101,30 @@ class GpuColumns:
         Bound pods that hold a managed resource.
     exclusive_gpu_pods : int64 array, shape (N,)
         Those of them that want no other such pod beside them.
+    link_codes : int64 array, shape (N,)
+        Index of each node's links in `link_kinds`.
+    free_sets : int64 array, shape (N,)
+        Bit mask of the free GPUs; below 0 where nobody knows which are free.
     """
 
     codes: Int64Array
     kinds: tuple[NodeGpus, ...]
     gpu_pods: Int64Array
     exclusive_gpu_pods: Int64Array
+    link_codes: Int64Array
+    link_kinds: tuple[LinkKind, ...]
+    free_sets: Int64Array
 
 
 def no_gpu_columns(count: int) -> GpuColumns:
     """Return the columns of `count` nodes of which nothing is known."""
     nothing = np.zeros(count, dtype=np.int64)
-    nothing.setflags(write=False)
-    return GpuColumns(nothing, (NO_GPUS,), nothing, nothing)
+    not_told = np.full(count, NOT_TOLD, dtype=np.int64)
+    for array in (nothing, not_told):
+        array.setflags(write=False)
+    return GpuColumns(
+        nothing, (NO_GPUS,), nothing, nothing, nothing, (UNKNOWN_LINKS,), not_told
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,6 +232,8 @@ class Snapshot:
         _check("gpus.codes", self.gpus.codes, np.int64, (n,))
         _check("gpus.gpu_pods", self.gpus.gpu_pods, np.int64, (n,))
         _check("gpus.exclusive_gpu_pods", self.gpus.exclusive_gpu_pods, np.int64, (n,))
+        _check("gpus.link_codes", self.gpus.link_codes, np.int64, (n,))
+        _check("gpus.free_sets", self.gpus.free_sets, np.int64, (n,))
         if self.changed_at is not None:
             _check("changed_at", self.changed_at, np.int64, (n,))
         for key, column in self.labels.items():

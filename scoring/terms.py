@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from scoring.candidates import Candidates, PodRequest
+from scoring.candidates import Candidates, PodRequest, free_gpus
 from scoring.gpu.models import GpuTable, normal_name
 from scoring.gpu.suitability import choice_of
 from scoring.snapshot import Float64Array, Int64Array
+from scoring.topology.tables import lookup_of
 
 MAX_NODE_SCORE: Final = 100.0
 
@@ -23,6 +24,10 @@ NOTHING_ASKED_SCORE: Final = 50.0
 NEUTRAL_SCORE: Final = 50.0
 
 UNLINKED_SCORE: Final = 50.0
+
+# Of GPUs of which a label says that NVLink joins them, beside those of which the links
+# are known: a bridge, roughly. See `scoring.topology.tables.worth`.
+LABELLED_SCORE: Final = 75.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,9 @@ class ScoreOptions:
         asked ``accelerator`` value -> values that are accepted for it
     compatible_names : mapping
         The same for GPU types; see the function `compatible_names`.
+    topology : str
+        ``label``: by the label alone; ``graded``: by the links wherever they are known,
+        from the model, too; ``auto``: by the links where the node itself states them.
     strategy : str
         A key of `STRATEGIES`.
     """
@@ -48,6 +56,7 @@ class ScoreOptions:
     compatible_names: Mapping[str, frozenset[str]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    topology: str = "auto"
 
 
 def target(u: Float64Array, options: ScoreOptions) -> Float64Array:
@@ -229,3 +238,35 @@ def labelled_topology(
     if pod_request.gpus <= 1:
         return np.full(len(candidates.known), MAX_NODE_SCORE)
     return np.where(candidates.linked, MAX_NODE_SCORE, UNLINKED_SCORE)
+
+
+def topology(
+    candidates: Candidates, pod_request: PodRequest, options: ScoreOptions
+) -> Float64Array:
+    """Score nodes by the set of GPUs that the pod would get, and what that breaks.
+
+    Returns
+    -------
+    float64 array, shape (C,)
+        What `labelled_topology` gives where the links are not to be gone by; see
+        `ScoreOptions.topology` and `scoring.topology.tables`.
+    """
+    labelled = labelled_topology(candidates, pod_request, options)
+    is_graded = options.topology == "graded"
+    if options.topology == "label" or not pod_request.reads_links:
+        return labelled
+    if not is_graded and pod_request.gpus <= 1:
+        return labelled
+    kinds = candidates.link_kinds
+    is_read = np.array(
+        [kind.layout is not None and (is_graded or kind.is_measured) for kind in kinds]
+    )
+    if not is_graded and not is_read.any():
+        return labelled
+    lookup = lookup_of(kinds, pod_request.gpus)
+    # kube-scheduler says that there are enough, even where we count fewer.
+    free = np.maximum(free_gpus(candidates, pod_request), pod_request.gpus)
+    entries = lookup.entries(candidates.link_codes, candidates.free_sets, free)
+    if is_graded and pod_request.gpus > 1:
+        labelled = np.minimum(labelled, LABELLED_SCORE)
+    return np.where(is_read[candidates.link_codes], lookup.score[entries], labelled)

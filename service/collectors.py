@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
+from scoring.topology.devices import CONTRADICTED
 from service.certificates.files import ServedCertificate
 from service.doctor.offers import MAX_TOLD, OfferWatch
 from service.http.middleware import Slots
@@ -37,7 +38,7 @@ class CacheCollector(Collector):
 
     def collect(self) -> list[Metric]:
         """Return the gauges of this moment."""
-        generation = failing = unreadable = unread = 0
+        generation = failing = unreadable = unread = links = devices = 0
         with contextlib.suppress(NotSyncedError):
             snapshot = self._source.current()
             generation = snapshot.generation
@@ -46,6 +47,8 @@ class CacheCollector(Collector):
                 not pod.gpu_requirements.is_readable for pod in snapshot.pending
             )
             is_unread = [gpus.is_memory_unread for gpus in snapshot.gpus.kinds]
+            links = sum(bool(node.links.fault) for node in snapshot.facts)
+            devices = int(np.count_nonzero(snapshot.gpus.free_sets == CONTRADICTED))
             unread = int(np.count_nonzero(np.array(is_unread)[snapshot.gpus.codes]))
         families: list[Metric] = [
             _gauge(
@@ -70,6 +73,16 @@ class CacheCollector(Collector):
                 "gpu_extender_unreadable_gpu_memory_nodes",
                 "Nodes with a label that states less memory than any GPU has.",
                 unread,
+            ),
+            _gauge(
+                "gpu_extender_unreadable_link_nodes",
+                "Nodes whose annotation about links counts for nothing.",
+                links,
+            ),
+            _gauge(
+                "gpu_extender_unreadable_device_nodes",
+                "Nodes whose pods' annotations about their GPUs contradict the node.",
+                devices,
             ),
         ]
         objects = GaugeMetricFamily(

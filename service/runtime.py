@@ -156,6 +156,7 @@ def build_records(
             MappingProxyType(dict(signals.conditions)),
         ),
         gpus or GpuLabelReader(settings.gpu_types.rules()),
+        settings.link_annotations.names(),
     )
 
 

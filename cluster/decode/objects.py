@@ -9,6 +9,8 @@ from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.quantity import shorten
 from scoring.resources import Request
+from scoring.topology.devices import Devices
+from scoring.topology.layouts import NO_LINKS, NodeLinks
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="camel"):
@@ -265,6 +267,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
         Whether a fault signal says that the GPUs are not ready.
     gpus : NodeGpus
         What its labels say of its GPUs.
+    links : NodeLinks
+        What its annotation, or their model, says of their links.
     uid : str
         Another one under the same name is another node.
     """
@@ -279,6 +283,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     capacity: Request
     gpus: NodeGpus = NO_GPUS
     uid: str = ""
+    links: NodeLinks = NO_LINKS
 
     def mentioned(self) -> set[str]:
         """Return the names of the resources that the node has or had."""
@@ -327,6 +332,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Why its annotations about GPUs cannot be read; empty if they can.
     owner : OwnerReference or None
         Its controller, of a managed pod; None once it has a node.
+    devices : Devices or None
+        Which GPUs it holds, once it has a node; None where nothing says so.
     """
 
     uid: str
@@ -351,6 +358,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     not_modelled: tuple[str, ...] = ()
     annotation_fault: str = ""
     owner: OwnerReference | None = None
+    devices: Devices | None = None
 
 
 def parse_time(text: str) -> float:

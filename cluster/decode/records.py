@@ -27,7 +27,7 @@ from cluster.decode.objects import (
 from cluster.decode.start_errors import failed_at
 from scoring.bounded import BoundedDict
 from scoring.faults import Fault
-from scoring.gpu.node_gpus import GpuLabelReader
+from scoring.gpu.node_gpus import GpuLabelReader, NodeGpus
 from scoring.gpu.requirements import (
     UNREADABLE,
     GpuAnnotations,
@@ -37,6 +37,7 @@ from scoring.gpu.requirements import (
 from scoring.pod_request import effective_request, is_resizing, read_amounts
 from scoring.quantity import QuantityError, shorten
 from scoring.resources import (
+    NVIDIA_GPU,
     PODS,
     STANDARD_RESOURCES,
     Remembered,
@@ -44,6 +45,14 @@ from scoring.resources import (
     ResourceScope,
     any_resource,
 )
+from scoring.topology.devices import (
+    UNREADABLE_DEVICES,
+    Devices,
+    DevicesError,
+    read_devices,
+)
+from scoring.topology.layouts import NO_LINKS, NodeLinks, links_of_node
+from scoring.topology.links import LinkData, LinksError, read_links
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,47 @@ MAX_KNOWN_REQUESTS: Final = 8192
 MAX_KEY_LENGTH: Final = 4096  # or few pods with much in them would take it all
 
 
+@dataclass(frozen=True, slots=True)
+class LinkAnnotations:
+    """Annotations that tell which GPUs are joined, and who holds them.
+
+    Attributes
+    ----------
+    links : str
+        Of nodes: the link matrix.
+    allocated : str
+        Of pods: the GPUs that they hold.
+    """
+
+    links: str = "gpu-extender.io/links"
+    allocated: str = "gpu-extender.io/allocated"
+
+
+# PERF: nodes come in few kinds, and a heartbeat changes none of their links; of a text
+# that cannot be read the error is kept.
+@lru_cache(maxsize=512)
+def _read_link_data(text: str) -> LinkData | str:
+    try:
+        return read_links(text)
+    except LinksError as error:
+        return str(error)
+
+
+@lru_cache(maxsize=4096)
+def _read_devices(text: str) -> Devices:
+    try:
+        return read_devices(text)
+    except DevicesError:
+        return UNREADABLE_DEVICES
+
+
+def reread_links(links: NodeLinks, gpus: NodeGpus, capacity: Request) -> NodeLinks:
+    """Return the links of a node whose GPUs are told by other rules now."""
+    if links.fault and links.data is None:
+        return links
+    return links_of_node(gpus, dict(capacity).get(NVIDIA_GPU, 0), links.data)
+
+
 @lru_cache(maxsize=65536)
 def shared(request: Request) -> Request:
     """Return the one kept copy of an equal request."""
@@ -115,6 +165,7 @@ class RecordBuilder:
     annotations: GpuAnnotations
     signals: FaultSignals = field(default_factory=FaultSignals)
     gpus: GpuLabelReader = field(default_factory=GpuLabelReader)
+    links: LinkAnnotations = field(default_factory=LinkAnnotations)
     requirements_reader: GpuRequirementsReader = field(
         init=False, repr=False, compare=False
     )
@@ -147,6 +198,7 @@ class RecordBuilder:
                 ("status.capacity", status.capacity),
             )
         )
+        gpus = self.gpus.read(labels, capacity)
         return NodeRecord(
             name=node.metadata.name,
             labels=labels,
@@ -154,11 +206,33 @@ class RecordBuilder:
             is_ready=statuses.get("Ready") == "True",
             is_cordoned=bool(node.spec.unschedulable),
             is_faulted=self.signals.found_on(labels, statuses),
-            gpus=self.gpus.read(labels, capacity),
+            gpus=gpus,
             allocatable=allocatable,
             capacity=capacity,
             uid=node.metadata.uid,
+            links=self._links_of(node, gpus, capacity),
         ), faults
+
+    def _links_of(self, node: Node, gpus: NodeGpus, capacity: Request) -> NodeLinks:
+        """Return the links of a node's GPUs; a fault in its annotation is kept there.
+
+        It is no fault of the node: all else of it counts.
+        """
+        count = dict(capacity).get(NVIDIA_GPU, 0)
+        if not count:
+            return NO_LINKS
+        text = (node.metadata.annotations or {}).get(self.links.links)
+        if text is None:
+            return links_of_node(gpus, count, None)
+        data = _read_link_data(text)
+        if isinstance(data, str):
+            return links_of_node(gpus, count, None, data)
+        return links_of_node(gpus, count, data)
+
+    def _devices_of(self, pod: Pod) -> Devices | None:
+        """Return the GPUs that a bound pod holds; None where nothing says so."""
+        text = (pod.metadata.annotations or {}).get(self.links.allocated)
+        return None if text is None else _read_devices(text)
 
     def pod_record(self, pod: Pod) -> tuple[PodRecord, list[Fault]]:
         """Return the record of `pod` and the faults of its fields."""
@@ -201,6 +275,7 @@ class RecordBuilder:
             not_modelled=() if spec.node_name else tuple(list_not_modelled(spec)),
             annotation_fault="" if readable else self._annotation_fault(pod),
             owner=pod.owner if is_managed and not spec.node_name else None,
+            devices=self._devices_of(pod) if is_managed and spec.node_name else None,
         ), faults
 
     def _annotation_fault(self, pod: Pod) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from cluster.decode.limit_ranges import LimitRangeRecord, defaults_of, maxima_of
 from cluster.decode.objects import NodeRecord, PodRecord
+from cluster.decode.records import reread_links
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import LimitDefaults, LimitMaxima
@@ -118,7 +119,9 @@ class GpuModelsChanged:
         seen: list[NodeSeen | PodSeen] = []
         for node in nodes:
             gpus = self.read(node.labels, node.capacity)
-            seen.append(NodeSeen(msgspec.structs.replace(node, gpus=gpus)))
+            links = reread_links(node.links, gpus, node.capacity)
+            fresh = msgspec.structs.replace(node, gpus=gpus, links=links)
+            seen.append(NodeSeen(fresh))
         known: dict[
             tuple[GpuRequirements, str], GpuRequirements
         ] = {}  # pods share few of them

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from cluster.decode.objects import NodeRecord
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.quantity import MAX_QUANTITY
 from scoring.snapshot import BoolArray, GpuColumns, Int64Array, LabelColumn, Snapshot
+from scoring.topology.devices import NOT_TOLD, LinkKind
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -41,6 +42,22 @@ def put_column(
     return table
 
 
+class GpuUse(NamedTuple):
+    """What pods hold of a node's GPUs.
+
+    Attributes
+    ----------
+    pods, exclusive : int
+        Number of GPU pods, and of those that want to be alone.
+    free_set : int
+        As `GpuColumns.free_sets`.
+    """
+
+    pods: int
+    exclusive: int
+    free_set: int
+
+
 @dataclass(slots=True)
 class GpuColumnsBuilder:
     """Arrays in the making; shapes as in `GpuColumns`.
@@ -49,17 +66,24 @@ class GpuColumnsBuilder:
     ----------
     code_of : dict
         kind of GPUs -> its code, in the order of the codes
+    link_code_of : dict
+        kind of links -> its code, likewise
     """
 
     code_of: dict[NodeGpus, int]
     codes: Int64Array
     gpu_pods: Int64Array
     exclusive_gpu_pods: Int64Array
+    link_code_of: dict[LinkKind, int]
+    link_codes: Int64Array
+    free_sets: Int64Array
 
     @classmethod
     def fresh(cls, nodes: int) -> Self:
         """Return columns of nodes of which nothing is known."""
-        return cls({}, *(np.zeros(nodes, dtype=np.int64) for _ in range(3)))
+        codes, pods, exclusive, link_codes = np.zeros((4, nodes), dtype=np.int64)
+        not_told = np.full(nodes, NOT_TOLD, dtype=np.int64)
+        return cls({}, codes, pods, exclusive, {}, link_codes, not_told)
 
     @classmethod
     def upon(cls, last: GpuColumns) -> Self:
@@ -69,24 +93,45 @@ class GpuColumnsBuilder:
             last.codes,
             last.gpu_pods,
             last.exclusive_gpu_pods,
+            {kind: code for code, kind in enumerate(last.link_kinds)},
+            last.link_codes,
+            last.free_sets,
         )
 
-    def write(self, column: int, gpus: NodeGpus) -> None:
+    def write(self, column: int, node: NodeRecord) -> None:
         """Write what a node has."""
-        code = self.code_of.setdefault(gpus, len(self.code_of))
+        code = self.code_of.setdefault(node.gpus, len(self.code_of))
         self.codes = put(self.codes, column, code)
+        kind = LinkKind(node.links.layout, node.links.is_measured)
+        code = self.link_code_of.setdefault(kind, len(self.link_code_of))
+        self.link_codes = put(self.link_codes, column, code)
 
-    def write_gpu_pods(self, column: int, gpu_pods: tuple[int, int]) -> None:
-        """Write how many GPU pods a node has, and how many of them are exclusive."""
-        self.gpu_pods = put(self.gpu_pods, column, gpu_pods[0])
-        self.exclusive_gpu_pods = put(self.exclusive_gpu_pods, column, gpu_pods[1])
+    def write_use(self, column: int, use: GpuUse) -> None:
+        """Write which GPU pods a node has, and which GPUs they leave."""
+        self.gpu_pods = put(self.gpu_pods, column, use.pods)
+        self.exclusive_gpu_pods = put(self.exclusive_gpu_pods, column, use.exclusive)
+        self.free_sets = put(self.free_sets, column, use.free_set)
 
     def publish(self) -> GpuColumns:
         """Return the columns, read-only from now on."""
-        for array in (self.codes, self.gpu_pods, self.exclusive_gpu_pods):
+        found = GpuColumns(
+            self.codes,
+            tuple(self.code_of),
+            self.gpu_pods,
+            self.exclusive_gpu_pods,
+            self.link_codes,
+            tuple(self.link_code_of),
+            self.free_sets,
+        )
+        for array in (
+            found.codes,
+            found.gpu_pods,
+            found.exclusive_gpu_pods,
+            found.link_codes,
+            found.free_sets,
+        ):
             array.setflags(write=False)
-        kinds = tuple(self.code_of)
-        return GpuColumns(self.codes, kinds, self.gpu_pods, self.exclusive_gpu_pods)
+        return found
 
 
 @dataclass(slots=True)
@@ -179,21 +224,20 @@ class Columns:
             known = self.code_of[key]
             code = 0 if value is None else known.setdefault(value, len(known) + 1)
             self.label_codes[key] = put(codes, column, code)
-        self.gpus.write(column, node.gpus)
+        self.gpus.write(column, node)
 
     def write_use(
         self,
         column: int,
         requested: Mapping[str, int],
         row_of: Mapping[str, int],
-        gpu_pods: tuple[int, int],
+        use: GpuUse,
         *,
         is_failing: bool,
     ) -> None:
         """Write what pods take of a node, and whether they fail there.
 
-        `gpu_pods` are its GPU pods, and how many of them are exclusive. A resource
-        without a row is one that no node has.
+        A resource without a row is one that no node has.
         """
         held = [0] * len(self.requested)
         for name, amount in requested.items():
@@ -202,7 +246,7 @@ class Columns:
                 held[row] = min(amount, MAX_QUANTITY)
         self.requested = put_column(self.requested, column, held)
         self.failing = put(self.failing, column, is_failing)
-        self.gpus.write_gpu_pods(column, gpu_pods)
+        self.gpus.write_use(column, use)
 
     def mark(self, columns: Sequence[int], generation: int) -> None:
         """Note in which generation some columns were written."""

@@ -328,9 +328,9 @@ class Ledger:
             if name in self._rewritten:
                 columns.write(column, node, self._rows)
             held = self._requested.get(name, {})
-            gpu_pods = self._bound_pods.gpu_pods_of(name)
+            use = self._bound_pods.use_of(node)
             is_failing = name in self._failures.nodes
-            columns.write_use(column, held, self._rows, gpu_pods, is_failing=is_failing)
+            columns.write_use(column, held, self._rows, use, is_failing=is_failing)
         dirty = [index.column_of[n] for n in self._dirty if n in index.column_of]
         columns.mark(dirty, self._generation)
         columns.freeze()

@@ -6,8 +6,10 @@ from typing import Final
 
 import msgspec
 
-from cluster.decode.objects import PodConstraints, PodRecord
-from scoring.resources import Request
+from cluster.decode.objects import NodeRecord, PodConstraints, PodRecord
+from cluster.ledger.columns import GpuUse
+from scoring.resources import NVIDIA_GPU, Request
+from scoring.topology.devices import NOT_TOLD, free_set
 
 # Above this many changed pods the base of the overlay is built again.
 MAX_OVERLAY: Final = 2048
@@ -52,25 +54,32 @@ class BoundPods:
     def __init__(self) -> None:
         self._base: dict[str, PodRecord] = {}
         self._overlay: dict[str, PodRecord | None] = {}
-        # node name -> how many of the pods are there, and how many are exclusive
-        self._gpu_pods: dict[str, tuple[int, int]] = {}
+        # node name -> the pods that are there, by UID
+        self._on_node: dict[str, dict[str, PodRecord]] = {}
 
     def count(self, record: PodRecord, sign: int) -> None:
         """Take up (+1) or forget (-1) what a pod holds."""
-        pods, exclusive = self.gpu_pods_of(record.node_name)
-        gpu_pods = (
-            pods + sign,
-            exclusive + sign * record.gpu_requirements.is_exclusive,
-        )
-        if gpu_pods[0]:
-            self._gpu_pods[record.node_name] = gpu_pods
+        pods = self._on_node.setdefault(record.node_name, {})
+        if sign > 0:
+            pods[record.uid] = record
         else:
-            self._gpu_pods.pop(record.node_name, None)
+            pods.pop(record.uid, None)
+        if not pods:
+            del self._on_node[record.node_name]
         self._overlay[record.uid] = record if sign > 0 else None
 
-    def gpu_pods_of(self, node_name: str) -> tuple[int, int]:
-        """Return how many of the pods are on a node, and how many are exclusive."""
-        return self._gpu_pods.get(node_name, (0, 0))
+    def use_of(self, node: NodeRecord) -> GpuUse:
+        """Return which of the pods are on a node, and which GPUs they leave."""
+        pods = self._on_node.get(node.name, {}).values()
+        exclusive = sum(pod.gpu_requirements.is_exclusive for pod in pods)
+        free = NOT_TOLD
+        if node.links.layout is not None:
+            free = free_set(
+                node.links,
+                dict(node.allocatable).get(NVIDIA_GPU, 0),
+                ((dict(pod.request).get(NVIDIA_GPU, 0), pod.devices) for pod in pods),
+            )
+        return GpuUse(len(pods), exclusive, free)
 
     def publish(self) -> BoundPodMap:
         """Return all of them as they are now."""

@@ -10,7 +10,7 @@ from cluster.decode.objects import NodeRecord
 from extender.explain.explain import Explanation
 from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import with_assumed
-from scoring.candidates import Candidates, PodRequest, take_columns
+from scoring.candidates import Candidates, PodRequest, free_gpus, take_columns
 from scoring.feasibility import Verdict, short_of
 from scoring.gpu.node_gpus import NO_GPUS, Bounds, NodeGpus
 from scoring.gpu.requirements import GpuRequirements
@@ -18,6 +18,9 @@ from scoring.protocols import NodeFacts
 from scoring.quantity import MAX_QUANTITY, show_amount, show_bytes, show_free
 from scoring.resources import Request, is_part, is_whole_gpu
 from scoring.snapshot import BoolArray, Float64Array, IndexArray, Snapshot
+from scoring.topology.devices import CONTRADICTED
+from scoring.topology.layouts import NO_LINKS, LinkLayout, NodeLinks, gpus_of
+from scoring.topology.tables import best_sets, table_of
 
 
 def show_gpu_requirements(gpu_requirements: GpuRequirements, request: Request) -> str:
@@ -134,6 +137,12 @@ class Judged:
         facts = self.facts(index)
         return facts.gpus.model if isinstance(facts, NodeRecord) else ""
 
+    def links(self, index: int) -> NodeLinks:
+        """Return what is known of the links of the candidate's GPUs."""
+        if not self.candidates.known[index]:
+            return NO_LINKS
+        return self.facts(index).links
+
     def capacity(self, index: int, resource: str) -> int:
         """Return the node's capacity of a resource, 0 where it is not kept."""
         facts = self.facts(index)
@@ -158,6 +167,79 @@ class Judged:
         )
 
 
+def _links_matter(judged: Judged, index: int) -> bool:
+    """Whether verdict or score of a candidate go by its links, or should."""
+    pod_request, mode = judged.pod_request, judged.options.score_options.topology
+    kind = judged.crowded.link_kinds[int(judged.crowded.link_codes[index])]
+    if not pod_request.reads_links or not judged.candidates.known[index]:
+        return False
+    if mode == "graded":
+        return True
+    is_asked = bool(pod_request.gpu_requirements.linked) or mode == "auto"
+    has_links = kind.is_measured or bool(judged.links(index).fault)
+    return pod_request.gpus > 1 and is_asked and has_links
+
+
+def show_links(judged: Judged, index: int) -> str:
+    """Return which GPUs the pod would get, what is left, and what that breaks."""
+    size, crowded = judged.pod_request.gpus, judged.crowded
+    links, free = judged.links(index), int(crowded.free_sets[index])
+    layout = links.layout
+    if links.fault:
+        key = judged.options.builder.links.links
+        return f"links unknown: annotation {key}: {links.fault}"
+    if layout is None or size > layout.count:
+        return "links unknown"
+    table = table_of(layout, size)
+    if free < 0 or not table.picked[free]:
+        why = (
+            "annotations of its pods contradict it"
+            if free == CONTRADICTED
+            else f"{int(free_gpus(crowded, judged.pod_request)[index])} of"
+            f" {layout.count}"
+        )
+        best = show_set(layout, int(table.picked[layout.full]))
+        return f"which GPUs are free is not known ({why}); empty, it gives {best}"
+    picked = int(table.picked[free])
+    parts = [f"would get {show_set(layout, picked)}"]
+    if size > 1 and table.best[free] > layout.bandwidth[picked]:
+        parts.append(f"best there {table.best[free]:.0f} GB/s")
+    parts.append(f"leaves {show_gpu_numbers(free & ~picked)}")
+    broken = [
+        f"a set of {other} ({before:.0f} GB/s)"
+        for other in (2, 4, 8, 16)
+        if other <= layout.count
+        for before in (float(best_sets(layout, other)[free]),)
+        if best_sets(layout, other)[free & ~picked] < before
+    ]
+    parts.append(f"breaks {', '.join(broken) or 'nothing'}")
+    return ", ".join(parts)
+
+
+def show_set(layout: LinkLayout, gpus: int) -> str:
+    """Return a set of GPUs with its bandwidth.
+
+    >>> from scoring.topology.layouts import NAMED_LAYOUTS, layout_of
+    >>> show_set(layout_of(*NAMED_LAYOUTS["dgx-1-v100"]), 0b1001)
+    'GPUs 0 3 (100 GB/s, NVLink)'
+    """
+    way = "NVLink" if layout.is_linked[gpus] else "PCIe"
+    speed = (
+        f" ({layout.bandwidth[gpus]:.0f} GB/s, {way})" if layout.bandwidth[gpus] else ""
+    )
+    return f"{show_gpu_numbers(gpus)}{speed}"
+
+
+def show_gpu_numbers(gpus: int) -> str:
+    """Return the numbers of GPUs.
+
+    >>> show_gpu_numbers(0b1001), show_gpu_numbers(0)
+    ('GPUs 0 3', 'none')
+    """
+    found = " ".join(map(str, gpus_of(gpus)))
+    return f"GPU{'s' if gpus.bit_count() > 1 else ''} {found}" if gpus else "none"
+
+
 def _about_feasible(judged: Judged, index: int) -> str:
     """Return the numbers of all asked resources, and which of them we count short."""
     if not judged.pod_request.request:
@@ -177,7 +259,9 @@ def _about_feasible(judged: Judged, index: int) -> str:
             if judged.candidates.nominated[index]
             else "too few by our count, kube-scheduler's is trusted"
         )
-    return "; ".join(said)
+    if _links_matter(judged, index):
+        said.append(show_links(judged, index))
+    return "; ".join(filter(None, said))
 
 
 def _about_unknown(_judged: Judged, _index: int) -> str:
@@ -298,6 +382,7 @@ DETAILS: Final[Mapping[Verdict, Callable[[Judged, int], str]]] = {
     Verdict.WRONG_TYPE: _about_gpus,
     Verdict.TYPE_UNKNOWN: _about_gpus,
     Verdict.TOO_LITTLE_MEMORY: _about_gpus,
+    Verdict.UNLINKED: show_links,
     Verdict.NOT_ALONE: _about_free,
     Verdict.NOT_ALONE_NOW: _about_free,
     Verdict.INSUFFICIENT: _about_free,

@@ -47,6 +47,7 @@ GPU_TYPE: Final = "gpuType"
 GPU_SHARED: Final = "gpuShared"
 GPU_TYPE_UNKNOWN: Final = "gpuTypeUnknown"
 GPU_MEMORY: Final = "gpuMemory"
+GPU_LINKS: Final = "gpuLinks"
 LABELS: Final = "nodeAffinity"
 TOO_SMALL: Final = "tooSmall"
 NODE_NOT_READY: Final = "nodeNotReady"
@@ -63,6 +64,7 @@ _ORDER: Final = (
     GPU_TYPE_UNKNOWN,
     GPU_SHARED,
     GPU_MEMORY,
+    GPU_LINKS,
     LABELS,
     TOO_SMALL,
     NODE_NOT_READY,
@@ -277,6 +279,12 @@ class _Builder:
                 "",
             ),
             (GPU_MEMORY, (Verdict.TOO_LITTLE_MEMORY,), self._say_memory, ""),
+            (
+                GPU_LINKS,
+                (Verdict.UNLINKED,),
+                _plain("has", "have", "no set of linked GPUs free"),
+                "",
+            ),
             (GPUS_NOT_READY, (Verdict.NOT_READY,), self._say_unready, ""),
             (
                 NOT_ALONE,

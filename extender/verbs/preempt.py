@@ -7,11 +7,14 @@ them. Without the preempt verb it evicts pods from nodes that we go on refusing.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from extender.verbs.lookup import read_pod_request
 from extender.verbs.options import VerbOptions
 from extender.wire.preempt import PreemptArgs, Victims
-from scoring.candidates import PodRequest, take_columns
-from scoring.feasibility import Feasibility, judge
+from scoring.candidates import PodRequest, take_columns, with_devices
+from scoring.feasibility import Feasibility, judge, wants_linked_set
+from scoring.protocols import BoundPod
 from scoring.resources import Request
 from scoring.snapshot import Snapshot, find_columns
 
@@ -63,20 +66,22 @@ def preempt_nodes(
       knows nothing of, such as who wants the GPUs alone, decides under either.
 
     A node with an empty victim list is one that kube-scheduler finds free already: it
-    stays unless we refuse it as it is. A pod that asks for nothing that we manage gets
-    everything back, unknown nodes too.
+    stays unless we refuse it as it is. For a pod that insists on linked GPUs it goes:
+    the node has been refused for its links, and nobody's leaving mends that. A pod that
+    asks for nothing that we manage gets everything back, unknown nodes too.
     """
     pod_request = replace(read_pod_request(args.pod, options), nominated_node="")
     afterwards = without_victims(snapshot, args.victims, pod_request)
     columns = find_columns(afterwards, tuple(args.victims))
     candidates = take_columns(afterwards, columns, pod_request, options.label_keys)
     result = judge(candidates, pod_request, is_enforcing=options.is_enforcing)
+    needs_victims = wants_linked_set(pod_request)
     kept = {
         name: victims
         for (name, victims), is_kept in zip(
             args.victims.items(), result.feasible.tolist(), strict=True
         )
-        if is_kept
+        if is_kept and (victims.uids or not needs_victims)
     }
     return Preemption(kept, result)
 
@@ -100,11 +105,13 @@ def without_victims(
         snapshot.gpus.gpu_pods.copy(),
         snapshot.gpus.exclusive_gpu_pods.copy(),
     )
+    free_sets = snapshot.gpus.free_sets.copy()
     shares: list[tuple[str, Request]] = []
     for name, leaving in victims.items():
         column = snapshot.nodes.column_of.get(name)
         if column is None:
             continue
+        gone: list[BoundPod] = []
         for uid in set(leaving.uids) - {pod_request.uid}:
             share = snapshot.bound_pods.get(uid)
             if share is None or share.node_name != name:
@@ -112,10 +119,15 @@ def without_victims(
             shares.append((name, share.request))
             gpu_pods[column] -= 1
             exclusive_gpu_pods[column] -= share.gpu_requirements.is_exclusive
-    for array in (gpu_pods, exclusive_gpu_pods):
+            gone.append(share)
+        free_sets[column] = with_devices(snapshot, np.array([column]), gone)[0]
+    for array in (gpu_pods, exclusive_gpu_pods, free_sets):
         array.setflags(write=False)
     gpus = replace(
-        snapshot.gpus, gpu_pods=gpu_pods, exclusive_gpu_pods=exclusive_gpu_pods
+        snapshot.gpus,
+        gpu_pods=gpu_pods,
+        exclusive_gpu_pods=exclusive_gpu_pods,
+        free_sets=free_sets,
     )
     requested = snapshot.requested_with(shares, sign=-1)
     return replace(snapshot, requested=requested, gpus=gpus)

@@ -312,5 +312,7 @@ def rows_of(candidates: Candidates) -> list[Row]:
         candidates.instead.tolist(),
         candidates.gpu_pods.tolist(),
         candidates.exclusive_gpu_pods.tolist(),
+        [candidates.link_kinds[code] for code in candidates.link_codes.tolist()],
+        candidates.free_sets.tolist(),
     )
     return list(zip(*columns, strict=True))

@@ -12,7 +12,7 @@ from extender.verbs.reuse import Arrays
 from scoring.candidates import Candidates, PodRequest, take_columns
 from scoring.feasibility import Feasibility
 from scoring.normalization import RANK, best_first, normalize
-from scoring.resources import Request
+from scoring.resources import NVIDIA_GPU, Request
 from scoring.snapshot import (
     BoolArray,
     IndexArray,
@@ -20,6 +20,7 @@ from scoring.snapshot import (
     Snapshot,
     build_node_index,
 )
+from scoring.topology.tables import set_without
 
 # Node name -> requests of pods that were put there and are not seen bound yet.
 Assumed: TypeAlias = Mapping[str, Sequence[Request]]
@@ -153,13 +154,18 @@ def with_assumed(
     assumed: Assumed,
 ) -> Candidates:
     """Return the candidates with the requests of assumed pods counted, too."""
-    requested = candidates.requested.copy()
+    requested, free_sets = candidates.requested.copy(), candidates.free_sets.copy()
     for index, column in enumerate(candidates.columns.tolist()):
         for request in assumed.get(snapshot.nodes.names[column], ()):
             amounts = dict(request)
             for row, (resource, _) in enumerate(pod_request.request):
                 requested[row, index] += amounts.get(resource, 0)
-    return replace(candidates, requested=requested)
+            free_sets[index] = set_without(
+                candidates.link_kinds[candidates.link_codes[index]],
+                int(free_sets[index]),
+                amounts.get(NVIDIA_GPU, 0),
+            )
+    return replace(candidates, requested=requested, free_sets=free_sets)
 
 
 def _evaluate(

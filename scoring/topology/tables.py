@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from scoring.topology.devices import NOT_TOLD, LinkKind
 from scoring.topology.layouts import (
     BoolArray,
     Float64Array,
@@ -188,3 +189,111 @@ def averages(layout: LinkLayout, values: Float64Array) -> Float64Array:
     total = np.bincount(sizes, weights, layout.count + 1)
     found = np.bincount(sizes, weights * values, layout.count + 1)
     return np.divide(found, total, out=np.zeros(layout.count + 1), where=total > 0)
+
+
+def set_without(kind: LinkKind, free: int, gpus: int) -> int:
+    """Return the set that stays free once a pod has got so many GPUs of it.
+
+    `NOT_TOLD` where that cannot be foretold.
+    """
+    layout = kind.layout
+    if not gpus or free < 0:
+        return free
+    if layout is None or not 0 < gpus <= free.bit_count() or free > layout.full:
+        return NOT_TOLD
+    return free & ~int(table_of(layout, gpus).picked[free])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkLookup:
+    """Tables of all kinds of links of a cluster for one size, end to end.
+
+    Attributes
+    ----------
+    first, count : int64 array, shape (K,)
+        Where the entries of a kind begin, and its number of GPUs. From there on they go
+        by the number of free GPUs, and after those by the set of them.
+    score : float64 array, shape (E,)
+    is_linked : bool array, shape (E,)
+        False only where it is known that no linked set is free.
+    is_enough : bool array, shape (E,)
+        Whether as many are free as are asked.
+    picked : int64 array, shape (E,)
+        What is taken of a set; 0 where only the number is known.
+    is_known : bool array, shape (K,)
+    is_ever_linked : bool array, shape (K,)
+        Whether the empty node has a linked set; True where nothing is known.
+    """
+
+    first: Int64Array
+    count: Int64Array
+    score: Float64Array
+    is_linked: BoolArray
+    is_enough: BoolArray
+    picked: Int64Array
+    is_known: BoolArray
+    is_ever_linked: BoolArray
+
+    def entries(
+        self, codes: Int64Array, free_sets: Int64Array, free: Int64Array
+    ) -> Int64Array:
+        """Return the entry of each node, shape (C,).
+
+        By its set of free GPUs; by their number where the set is not known, or has
+        fewer than are asked while kube-scheduler says that there are enough.
+
+        Parameters
+        ----------
+        free : int64 array, shape (C,)
+            How many are free.
+        """
+        first, count = self.first[codes], self.count[codes]
+        by_count = first + np.clip(free, 0, count)
+        known = (free_sets >= 0) & (free_sets < np.left_shift(1, count))
+        by_set = first + count + 1 + np.where(known, free_sets, 0)
+        entries: Int64Array = np.where(known & self.is_enough[by_set], by_set, by_count)
+        return entries
+
+
+@lru_cache(maxsize=256)
+def lookup_of(kinds: tuple[LinkKind, ...], size: int) -> LinkLookup:
+    """Return the tables of some kinds of links for pods that ask `size` GPUs."""
+    parts: list[tuple[Float64Array, BoolArray, BoolArray, Int64Array]] = []
+    count, known, ever = [], [], []
+    for kind in kinds:
+        layout = kind.layout
+        if layout is None or layout.count < size:
+            no, zero = np.zeros(2), np.zeros(2, dtype=np.int64)
+            parts.append((no, no == 0, no != 0, zero))
+            count.append(0)
+        else:
+            table, of_count = table_of(layout, size), np.arange(layout.count + 1)
+            parts.append(
+                (
+                    np.concatenate([table.score_by_count, table.score]),
+                    np.concatenate([of_count >= 0, table.is_linked]),
+                    np.concatenate([of_count >= size, table.picked > 0]),
+                    np.concatenate([of_count * 0, table.picked]),
+                )
+            )
+            count.append(layout.count)
+        known.append(layout is not None)
+        ever.append(
+            layout is None
+            or layout.count < size
+            or bool(table_of(layout, size).is_linked[layout.full])
+        )
+    lengths = [len(part[0]) for part in parts]
+    score, is_linked, is_enough, picked = (
+        np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+    )
+    return LinkLookup(
+        np.cumsum([0, *lengths[:-1]]),
+        np.array(count, dtype=np.int64),
+        score,
+        is_linked,
+        is_enough,
+        picked,
+        np.array(known),
+        np.array(ever),
+    )

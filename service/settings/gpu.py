@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from cluster.decode.records import LinkAnnotations
 from scoring.gpu.models import GpuModel, extended_table
 from scoring.gpu.node_gpus import (
     DEFAULT_MEMORY_LABELS,
@@ -100,6 +101,23 @@ class GpuTypeSettings(SettingsModel):
         return GpuLabelRules(table, self.type_labels, self.memory_labels)
 
 
+class LinkAnnotationSettings(SettingsModel):
+    """Annotations that tell which GPUs are joined, and who holds them."""
+
+    links: AnnotationKey = pydantic.Field(
+        default=LinkAnnotations().links,
+        description="Of nodes: the text of `nvidia-smi topo -m`, or JSON.",
+    )
+    allocated: AnnotationKey = pydantic.Field(
+        default=LinkAnnotations().allocated,
+        description="Of pods: indexes or UUIDs of the GPUs that they hold.",
+    )
+
+    def names(self) -> LinkAnnotations:
+        """Return both names."""
+        return LinkAnnotations(self.links, self.allocated)
+
+
 class DemandSettings(SettingsModel):
     """Annotations by which a pod says what it wants of the GPUs."""
 
@@ -117,8 +135,8 @@ class DemandSettings(SettingsModel):
     )
     linked: AnnotationKey = pydantic.Field(
         default="gpu-extender.io/linked",
-        description="`required` or `preferred`: several GPUs are linked. Checked for"
-        " form, but links are not judged yet.",
+        description="`required`: NVLink joins the pod's GPUs, nodes without such a set"
+        " are refused. `preferred` refuses none, and leaves it to `topology`.",
     )
     rule_key: Literal["ignore", "score", "filter"] = pydantic.Field(
         default="score",

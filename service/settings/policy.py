@@ -196,6 +196,13 @@ class ScoringSettings(SettingsModel):
         " `targetUtilization`, the fullest ones, or the emptiest ones. `binpack` fills"
         " best with `normalize: rank`: among equals, kube-scheduler draws lots.",
     )
+    topology: Literal["auto", "label", "graded"] = pydantic.Field(
+        default="auto",
+        description="What the topology term goes by. `graded`: the set of GPUs that the"
+        " pod would get, and what that breaks, wherever annotation or model tell the"
+        " links; `label`: `labels.interconnect` alone; `auto`: `graded` for several"
+        " GPUs on nodes with a link matrix of their own, `label` otherwise.",
+    )
     shortlist: Annotated[int, pydantic.Field(ge=0, le=10_000)] = pydantic.Field(
         default=0,
         description="How many feasible nodes filter answers at most; 0 for all. With"
@@ -243,4 +250,5 @@ class ScoringSettings(SettingsModel):
             MappingProxyType({k: frozenset(v) for k, v in types.items()}),
             self.strategy,
             compatible_names(table, types),
+            self.topology,
         )

@@ -14,7 +14,11 @@ from scoring.gpu.models import GpuTableError
 from scoring.gpu.requirements import GpuAnnotations
 from scoring.quantity import one_line, shorten
 from scoring.resources import ResourceScope
-from service.settings.gpu import DemandSettings, GpuTypeSettings
+from service.settings.gpu import (
+    DemandSettings,
+    GpuTypeSettings,
+    LinkAnnotationSettings,
+)
 from service.settings.names import NamePattern
 from service.settings.policy import (
     ExtenderSettings,
@@ -49,6 +53,8 @@ _PATHS: Final = (
     "demandAnnotations.minGpuMemory",
     "demandAnnotations.exclusive",
     "demandAnnotations.linked",
+    "linkAnnotations.links",
+    "linkAnnotations.allocated",
 )
 
 # A rule's key may be the name of a model.
@@ -121,6 +127,7 @@ class Settings(SettingsModel):
     fault_signals: FaultSignalSettings = FaultSignalSettings()
     gpu_types: GpuTypeSettings = GpuTypeSettings()
     demand_annotations: DemandSettings = DemandSettings()
+    link_annotations: LinkAnnotationSettings = LinkAnnotationSettings()
     extender: ExtenderSettings = ExtenderSettings()
     scoring: ScoringSettings = ScoringSettings()
     injection: InjectionSettings = InjectionSettings()

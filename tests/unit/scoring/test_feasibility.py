@@ -469,7 +469,7 @@ def test_short_nodes_are_scored_as_full() -> None:
         pytest.param([0, 0], None, id="all pass"),
         pytest.param([2, 0, 9], None, id="one passes"),
         pytest.param([2, 2], Verdict.NO_GPU, id="all alike"),
-        pytest.param([2, 12, 5], Verdict.INSUFFICIENT, id="the check furthest down"),
+        pytest.param([2, 13, 5], Verdict.INSUFFICIENT, id="the check furthest down"),
     ],
 )
 def test_all_refused_nodes_show_one_verdict(

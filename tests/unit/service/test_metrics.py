@@ -14,7 +14,7 @@ from service.http.health import Health
 from service.http.middleware import FACE_OF_PATH, FILTER_PATH, RequestMiddleware
 from service.http.pages import MetricsResource
 from service.metrics import Metrics, outcome_of_status
-from tests.builders import make_node, make_snapshot
+from tests.builders import make_node, make_pod, make_snapshot
 from tests.fakes.outcomes import make_filter_outcome, make_prioritize_outcome
 
 
@@ -196,6 +196,28 @@ def test_nodes_whose_label_states_what_no_gpu_has_are_shown() -> None:
     metrics.registry.register(CacheCollector(cell, dict, dict))
 
     assert value_of(metrics, "unreadable_gpu_memory_nodes") == 2
+
+
+def test_nodes_whose_links_or_devices_cannot_be_told_are_shown() -> None:
+    links, allocated = "gpu-extender.io/links", "gpu-extender.io/allocated"
+    nodes = [
+        make_node(name=name, gpus=2, annotations={links: text})
+        for name, text in {
+            "a": "[[",
+            "b": '{"layout": "?"}',
+            "c": "[[0,1],[1,0]]",
+        }.items()
+    ]
+    pods = [
+        make_pod(name="p", gpus=1, node_name="c", annotations={allocated: "7"}),
+        make_pod(name="q", gpus=1, node_name="a", annotations={allocated: "7"}),
+    ]
+    metrics, cell = Metrics(), SnapshotCell()
+    cell.publish(make_snapshot(nodes=nodes, pods=pods))
+    metrics.registry.register(CacheCollector(cell, dict, dict))
+
+    assert value_of(metrics, "unreadable_link_nodes") == 2
+    assert value_of(metrics, "unreadable_device_nodes") == 1
 
 
 def test_an_unsynced_cache_has_generation_0() -> None:

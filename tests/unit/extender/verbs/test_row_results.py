@@ -9,10 +9,13 @@ import pytest
 from extender.verbs.reuse import MAX_FEW, MAX_REQUESTS, MAX_ROWS, RowResults, rows_of
 from scoring.candidates import Candidates, LabelKeys, PodRequest, take_columns
 from scoring.gpu.node_gpus import NodeGpus
+from scoring.topology.devices import LinkKind
+from scoring.topology.layouts import NAMED_LAYOUTS, layout_of
 from tests.builders import GPU, make_node, make_snapshot
 from tests.fakes.judging import Judging
 
 KEYS = LabelKeys()
+PAIR = layout_of(*NAMED_LAYOUTS["bridged-pairs-2"])
 ASK = PodRequest("", ((GPU, 2),), GPU, None, "")
 
 
@@ -117,6 +120,8 @@ def another(name: str, value: Any) -> dict[str, Any]:
         case "gpu_codes" | "gpu_kinds":
             kinds = (NodeGpus(), NodeGpus("H100"))
             return {"gpu_codes": np.array([1]), "gpu_kinds": kinds}
+        case "link_codes" | "link_kinds":
+            return {"link_codes": np.array([0]), "link_kinds": (LinkKind(PAIR),)}
         case _ if value.dtype == np.bool_:
             return {name: ~value}
         case _:

@@ -51,6 +51,7 @@ def test_reasons_are_constant_texts() -> None:
         "GPU type does not match",
         "GPU type unknown",
         "Too little GPU memory",
+        "GPUs are not linked",
         "GPUs are not shared with this pod",
         "GPUs are not shared with this pod",
         "Insufficient GPUs",

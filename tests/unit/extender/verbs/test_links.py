@@ -1,0 +1,469 @@
+"""Linked sets in verdicts, scores, evictions and explanations, from objects on."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from cluster.decode.faults import convert_with_faults
+from cluster.decode.objects import Pod
+from extender.explain.explain import explain
+from extender.explain.page import PageQuery, build_page
+from extender.explain.pod import read_subject
+from extender.verbs.call import VerbCall
+from extender.verbs.lookup import read_pod_request
+from extender.verbs.preempt import preempt_nodes
+from extender.verbs.verbs import filter_nodes, total_nodes, with_assumed
+from extender.wire.preempt import PreemptArgs, Victims
+from scoring.candidates import take_columns
+from scoring.feasibility import REASONS, Verdict
+from scoring.snapshot import Snapshot
+from scoring.topology.devices import CONTRADICTED, NOT_TOLD
+from scoring.topology.layouts import set_of
+from service.runtime import build_verb_options
+from tests.builders import GPU, Tree, make_node, make_pod, make_snapshot
+from tests.extender_app import make_settings
+
+LINKS: Final = "gpu-extender.io/links"
+ALLOCATED: Final = "gpu-extender.io/allocated"
+LINKED: Final = {"gpu-extender.io/linked": "required"}
+DGX_1: Final = '{"layout": "dgx-1-v100"}'
+PAIRS: Final = '{"layout": "bridged-pairs-8"}'
+GRADED: Final = {"scoring": {"topology": "graded"}}
+BROKEN: Final = '[["X", "NV1"], ["NV2", "X"]]'
+
+
+def node(
+    name: str = "a",
+    links: str | None = None,
+    gpus: int = 8,
+    labels: Mapping[str, str] | None = None,
+) -> Tree:
+    annotations = {} if links is None else {LINKS: links}
+    return make_node(name=name, gpus=gpus, annotations=annotations, labels=labels or {})
+
+
+def holder(allocated: str | None, gpus: int, node_name: str = "a") -> Tree:
+    name = f"held-{allocated}-{gpus}-{node_name}"
+    told = {} if allocated is None else {ALLOCATED: allocated}
+    return make_pod(
+        name=name, uid=name, gpus=gpus, node_name=node_name, annotations=told
+    )
+
+
+def call_of(snapshot: Snapshot, pod: Tree, settings: Mapping[str, Any]) -> VerbCall:
+    options = build_verb_options(make_settings(settings))
+    read, faults = convert_with_faults(pod, Pod)
+    assert read is not None, faults
+    columns = np.arange(len(snapshot.nodes.names), dtype=np.intp)
+    pod_request = read_pod_request(read, options)
+    return VerbCall(pod_request, snapshot.nodes.names, columns, snapshot)
+
+
+def verdict_of(
+    tree: Tree,
+    pods: Iterable[Tree] = (),
+    gpus: int = 2,
+    annotations: Mapping[str, str] = LINKED,
+) -> Verdict:
+    snapshot = make_snapshot(nodes=[tree], pods=pods)
+    pod = make_pod(name="new", gpus=gpus, annotations=annotations)
+    options = build_verb_options(make_settings())
+    result = filter_nodes(call_of(snapshot, pod, {}), options)
+    return Verdict(int(result.verdicts[0]))
+
+
+def term_of(
+    tree: Tree,
+    pods: Iterable[Tree] = (),
+    gpus: int = 2,
+    settings: Mapping[str, Any] | None = None,
+) -> float:
+    """Return the topology term of the only node."""
+    snapshot = make_snapshot(nodes=[tree], pods=pods)
+    options = build_verb_options(make_settings(settings or {}))
+    call = call_of(snapshot, make_pod(name="new", gpus=gpus), settings or {})
+    candidates = take_columns(
+        snapshot, call.columns, call.pod_request, options.label_keys
+    )
+    return float(options.score_terms(candidates, call.pod_request)["topology"][0])
+
+
+A100: Final = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+T4: Final = {"nvidia.com/gpu.product": "Tesla-T4"}
+
+
+@pytest.mark.parametrize(
+    ("tree", "pods", "gpus", "verdict"),
+    [
+        pytest.param(node(links=DGX_1), [], 8, Verdict.FEASIBLE, id="empty mesh"),
+        pytest.param(node(links=PAIRS), [], 2, Verdict.FEASIBLE, id="a bridge"),
+        pytest.param(node(links=PAIRS), [], 4, Verdict.UNLINKED, id="never four"),
+        pytest.param(
+            node(links=PAIRS),
+            [holder(g, 1) for g in "0246"],
+            2,
+            Verdict.UNLINKED,
+            id="each pair is broken",
+        ),
+        pytest.param(
+            node(links=PAIRS),
+            [holder("0,1,2,4,6", 5)],
+            2,
+            Verdict.UNLINKED,
+            id="none free now",
+        ),
+        pytest.param(
+            node(links=PAIRS),
+            [holder("0,1,2,3,4,6", 6)],
+            2,
+            Verdict.UNLINKED,
+            id="two free of two pairs",
+        ),
+        pytest.param(
+            node(links=PAIRS),
+            [holder("0,1,2,3,4,5", 6)],
+            2,
+            Verdict.FEASIBLE,
+            id="the last pair",
+        ),
+        pytest.param(
+            node(links=PAIRS),
+            [holder(None, 4)],
+            2,
+            Verdict.FEASIBLE,
+            id="nobody knows which are free",
+        ),
+        pytest.param(
+            node(links=PAIRS),
+            [holder("0,0", 4)],
+            2,
+            Verdict.FEASIBLE,
+            id="pods that contradict themselves",
+        ),
+        pytest.param(node(links=BROKEN, gpus=2), [], 2, Verdict.FEASIBLE, id="broken"),
+        pytest.param(node(links='{"layout": "?"}'), [], 2, Verdict.FEASIBLE, id="name"),
+        pytest.param(node(labels=A100), [], 8, Verdict.FEASIBLE, id="by the model"),
+        pytest.param(
+            node(labels=T4), [], 2, Verdict.UNLINKED, id="a model without links"
+        ),
+        pytest.param(node(), [], 2, Verdict.FEASIBLE, id="nothing is known"),
+        pytest.param(node(labels=T4), [], 1, Verdict.FEASIBLE, id="one GPU"),
+        pytest.param(
+            node(links=PAIRS),
+            [holder("0,2,4,6", 4), holder("1,3,5", 3)],
+            2,
+            Verdict.INSUFFICIENT,
+            id="fewer than asked are free: a matter of counts",
+        ),
+    ],
+)
+def test_a_linked_set_is_required(
+    tree: Tree, pods: list[Tree], gpus: int, verdict: Verdict
+) -> None:
+    assert verdict_of(tree, pods, gpus) is verdict
+
+
+@pytest.mark.parametrize("value", ["preferred", None])
+def test_whoever_does_not_insist_is_not_refused(value: str | None) -> None:
+    told = {} if value is None else {"gpu-extender.io/linked": value}
+
+    assert verdict_of(node(labels=T4), annotations=told) is Verdict.FEASIBLE
+
+
+def test_no_eviction_mends_links() -> None:
+    reason = REASONS[Verdict.UNLINKED]
+
+    assert (reason.text, reason.is_resolvable) == ("GPUs are not linked", False)
+
+
+# --- scores ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tree", "pods", "gpus", "settings", "score"),
+    [
+        pytest.param(node(labels=A100), [], 2, {}, 50.0, id="classic: no label"),
+        pytest.param(
+            node(labels={**A100, "gpu-interconnect": "nvlink"}),
+            [],
+            2,
+            {},
+            100.0,
+            id="label",
+        ),
+        pytest.param(node(links=DGX_1), [], 1, {}, 100.0, id="classic: one GPU"),
+        pytest.param(node(links=BROKEN), [], 2, {}, 50.0, id="a broken matrix: label"),
+        pytest.param(
+            node(links=DGX_1),
+            [],
+            2,
+            {"scoring": {"topology": "label"}},
+            50.0,
+            id="label alone",
+        ),
+        pytest.param(
+            node(labels={"gpu-interconnect": "nvlink"}),
+            [],
+            2,
+            GRADED,
+            75.0,
+            id="a claim",
+        ),
+        pytest.param(node(), [], 2, GRADED, 50.0, id="nothing known"),
+        pytest.param(node(), [], 1, GRADED, 100.0, id="nothing known, one GPU"),
+    ],
+)
+def test_what_the_label_decides(
+    tree: Tree,
+    pods: list[Tree],
+    gpus: int,
+    settings: Mapping[str, Any],
+    score: float,
+) -> None:
+    assert term_of(tree, pods, gpus, settings) == score
+
+
+def test_a_matrix_on_the_node_is_gone_by() -> None:
+    fast = term_of(node(links=DGX_1), [holder("1,2,4,5,6,7", 6)])  # 0 3: two links
+    slow = term_of(node(links=DGX_1), [holder("2,3,4,5,6,7", 6)])  # 0 1: one link
+    none = term_of(node(links=DGX_1), [holder("1,2,3,4,6,7", 6)])  # 0 5: PCIe
+
+    assert fast > slow > 50.0 > none
+
+
+def test_where_only_the_number_is_known_the_score_is_between() -> None:
+    fast = term_of(node(links=DGX_1), [holder("1,2,4,5,6,7", 6)])
+    none = term_of(node(links=DGX_1), [holder("1,2,3,4,6,7", 6)])
+
+    assert none < term_of(node(links=DGX_1), [holder(None, 6)]) < fast
+
+
+def test_one_gpu_goes_where_it_breaks_nothing() -> None:
+    whole = term_of(node(labels=A100), [], 1, GRADED)
+    used = term_of(node(links=PAIRS), [holder("1", 1)], 1, GRADED)
+    box = term_of(node(links='{"layout": "pcie-8"}'), [], 1, GRADED)
+
+    assert whole < used
+    assert whole < box
+
+
+def test_assumed_pods_take_what_the_device_plugin_would() -> None:
+    snapshot = make_snapshot(nodes=[node(links=PAIRS)], pods=[holder("0", 1)])
+    call = call_of(snapshot, make_pod(name="new", gpus=2), {})
+    options = build_verb_options(make_settings())
+    candidates = take_columns(
+        snapshot, call.columns, call.pod_request, options.label_keys
+    )
+
+    crowded = with_assumed(
+        candidates, call.pod_request, snapshot, {"a": (((GPU, 2),), ((GPU, 1),))}
+    )
+
+    assert crowded.free_sets.tolist() == [set_of((4, 5, 6, 7))]
+    many = with_assumed(candidates, call.pod_request, snapshot, {"a": (((GPU, 9),),)})
+    assert many.free_sets.tolist() == [NOT_TOLD]
+
+
+def test_where_kube_scheduler_counts_more_than_we_its_count_is_scored() -> None:
+    trusting = {"extender": {"counts": "trust"}}
+    full = [holder("0,1,2,3,4,5,6,7", 8)]
+
+    assert 0.0 < term_of(node(links=DGX_1), full, 2, trusting) < 100.0
+
+
+def test_totals_of_all_nodes_take_one_look_up_each() -> None:
+    nodes = [node(name=f"n{i}", links=DGX_1 if i % 2 else PAIRS) for i in range(50)]
+    snapshot = make_snapshot(nodes=nodes)
+    options = build_verb_options(make_settings(GRADED))
+    call = call_of(snapshot, make_pod(name="new", gpus=2), GRADED)
+
+    totals, taking_part = total_nodes(call, options, {})
+
+    assert taking_part.all()
+    assert len(set(totals.tolist())) == 2
+
+
+# --- state -------------------------------------------------------------------
+
+
+def free_of(tree: Tree, pods: Iterable[Tree]) -> int:
+    return int(make_snapshot(nodes=[tree], pods=pods).gpus.free_sets[0])
+
+
+def test_free_sets_follow_the_pods() -> None:
+    tree = node(links=DGX_1)
+
+    assert free_of(tree, []) == 255
+    assert free_of(tree, [holder("0,3", 2)]) == 255 - 9
+    assert free_of(tree, [holder(None, 2)]) == NOT_TOLD
+    assert free_of(tree, [holder("0,9", 2)]) == CONTRADICTED
+    assert free_of(node(), []) == NOT_TOLD
+    uids = json.dumps({"layout": "pcie-2", "ids": ["GPU-a", "GPU-b"]})
+    assert free_of(node(links=uids, gpus=2), [holder("GPU-b", 1)]) == 1
+
+
+def test_the_own_gpus_of_a_pod_are_free_for_it() -> None:
+    held = holder("0,1,2,4,6", 5)
+    snapshot = make_snapshot(nodes=[node(links=PAIRS)], pods=[held])
+    asked = make_pod(name=held["metadata"]["name"], uid=held["metadata"]["uid"], gpus=5)
+    call = call_of(snapshot, asked, {})
+    options = build_verb_options(make_settings())
+
+    candidates = take_columns(
+        snapshot, call.columns, call.pod_request, options.label_keys
+    )
+
+    assert candidates.free_sets.tolist() == [255]
+
+
+# --- evictions ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("victims", "is_kept"),
+    [
+        pytest.param(["held-1-1-a"], True, id="a pair comes free"),
+        pytest.param(["held-2-1-a"], False, id="two that are no pair"),
+        pytest.param([], False, id="nobody has to go: it is not a matter of counts"),
+    ],
+)
+def test_evictions_for_a_linked_set(victims: list[str], is_kept: bool) -> None:
+    pods = [*(holder(gpu, 1) for gpu in "123"), holder("4,5,6,7", 4)]
+    snapshot = make_snapshot(nodes=[node(links=PAIRS)], pods=pods)
+    read, _ = convert_with_faults(make_pod(name="x", gpus=2, annotations=LINKED), Pod)
+    assert read is not None
+    args = PreemptArgs(read, {"a": Victims(tuple(victims))})
+
+    answer = preempt_nodes(args, snapshot, build_verb_options(make_settings()))
+
+    assert ("a" in answer.kept) is is_kept
+
+
+def test_an_empty_list_of_victims_drops_even_a_linked_node() -> None:
+    snapshot = make_snapshot(nodes=[node(links=PAIRS)])
+    read, _ = convert_with_faults(make_pod(name="x", gpus=2, annotations=LINKED), Pod)
+    assert read is not None
+    args = PreemptArgs(read, {"a": Victims(())})
+
+    assert not preempt_nodes(args, snapshot, build_verb_options(make_settings())).kept
+
+
+# --- explanations ------------------------------------------------------------
+
+
+def detail_of(
+    tree: Tree,
+    pods: Iterable[Tree] = (),
+    gpus: int = 2,
+    settings: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> str:
+    options = build_verb_options(make_settings(settings or {}))
+    pod = make_pod(name="new", gpus=gpus, annotations=annotations)
+    snapshot = make_snapshot(nodes=[tree], pods=pods)
+    explanation = explain(read_subject(pod, options), snapshot, options)
+    page = build_page(explanation, PageQuery())
+    return page.nodes[0].verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("tree", "pods", "gpus", "said"),
+    [
+        pytest.param(
+            node(links=DGX_1),
+            [holder("4,5,6,7", 4)],
+            2,
+            "would get GPUs 0 3 (100 GB/s, NVLink), leaves GPUs 1 2, breaks a set of 4"
+            " (200 GB/s)",
+            id="the set, what is left, what breaks",
+        ),
+        pytest.param(
+            node(links=DGX_1),
+            [holder("0,1,2,3,4,6", 6)],
+            1,
+            "would get GPU 5, leaves GPU 7, breaks a set of 2 (50 GB/s)",
+            id="one GPU of a pair",
+        ),
+        pytest.param(
+            node(links=PAIRS),
+            [holder("0,1,2,3,4,5", 6)],
+            2,
+            "would get GPUs 6 7 (600 GB/s, NVLink), leaves none, breaks a set of 2"
+            " (600 GB/s)",
+            id="the last pair",
+        ),
+        pytest.param(
+            node(links=PAIRS),
+            [holder(None, 3)],
+            2,
+            "which GPUs are free is not known (5 of 8); empty, it gives GPUs 0 1"
+            " (600 GB/s, NVLink)",
+            id="only the number is known",
+        ),
+        pytest.param(
+            node(links=PAIRS),
+            [holder("99", 1)],
+            2,
+            "which GPUs are free is not known (annotations of its pods contradict it)",
+            id="contradicted",
+        ),
+        pytest.param(
+            node(links=BROKEN, gpus=2),
+            [],
+            2,
+            "links unknown: annotation gpu-extender.io/links: not symmetric: GPU0 to"
+            " GPU1 and back differ",
+            id="broken",
+        ),
+        pytest.param(node(), [], 2, "links unknown", id="nothing is known"),
+    ],
+)
+def test_explanations(tree: Tree, pods: list[Tree], gpus: int, said: str) -> None:
+    assert said in detail_of(tree, pods, gpus, GRADED)
+
+
+def test_a_refusal_names_the_set_that_there_is() -> None:
+    said = detail_of(node(links=PAIRS), [], 4, annotations=LINKED)
+
+    assert said.startswith("would get GPUs 0 1 2 3 (20 GB/s, PCIe)")
+
+
+def test_with_the_label_alone_nothing_is_said_of_links() -> None:
+    assert "GPUs" not in detail_of(node(labels=A100)).replace("nvidia.com/gpu", "")
+
+
+def test_a_broken_matrix_is_named_by_default() -> None:
+    assert "links unknown: annotation" in detail_of(node(links=BROKEN, gpus=2))
+
+
+# --- every kind of bad input -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        BROKEN,
+        json.dumps([["X" if i == j else "NV6" for j in range(17)] for i in range(17)]),
+        "GPU0 GPU1\nGPU0 X",
+        '{"layout": "DGX-9"}',
+        '{"layout": "dgx-2"}',
+        '{"matrix": 7}',
+        "",
+        "null",
+        "[" * 9999,
+        "\x1b[31mgarbage",
+    ],
+)
+@pytest.mark.parametrize("settings", [{}, GRADED])
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_bad_links_are_unknown_links(
+    links: str, settings: Mapping[str, Any], gpus: int
+) -> None:
+    tree = node(links=links, labels=A100)
+
+    assert verdict_of(tree, [], gpus) is Verdict.FEASIBLE
+    assert term_of(tree, [], gpus, settings) == term_of(node(), [], gpus, settings)
+    assert "links unknown: annotation" in detail_of(tree, [], gpus, GRADED)
