@@ -14,7 +14,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format requirements clean
+.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ bench-mutate: $(READY)  ## time reviews over HTTPS beside an echo floor, and bes
 
 bench-cache: $(READY)  ## time list and watch of the cache, and its memory
 	$(BIN)/python -m bench.cluster.cache
+
+bench-fleet: $(READY)  ## sets of GPUs that jobs get on a mixed NVLink fleet, by way of placing them
+	$(BIN)/python -m bench.scoring.nvlink_fleet
 
 bench-scheduler: $(READY)  ## time the real kube-scheduler, with us and without (K8S=1.36)
 	$(BIN)/python tests/e2e/build.py --minor $(K8S)
