@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from cluster.decode.objects import Pod
 from injector.admitted_pod import AdmittedPod, PodIdentity, identify, is_static
+from injector.fallback.choice import FallbackOutcome
 from injector.fallback.fallback import Fallback, FallbackResult
 from injector.patch import draft_of, encode_patch, json_patch
 from injector.resources.inject import Injection, Injector
@@ -16,6 +17,8 @@ from injector.steps import AdmissionOutcome, AdmissionReason, PodStep
 _FORBIDDEN: Final = 403
 
 _INTERNAL_ERROR: Final = 500
+
+_FALLEN: Final = frozenset({FallbackOutcome.CHANGED, FallbackOutcome.CHANGED_FULL})
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +55,29 @@ class AdmissionOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ReviewNotes:
+    """What people should know of a pod that a review lets through.
+
+    Attributes
+    ----------
+    warnings : tuple of str
+        Those of the answer, but for what is said of a fall.
+    fall : tuple of str
+        What is said of a fall; empty where the pod did not fall.
+    targets : frozenset of str
+        The resources that it fell to.
+    """
+
+    warnings: tuple[str, ...]
+    fall: tuple[str, ...] = ()
+    targets: frozenset[str] = frozenset()
+
+
+# Told of each pod that is no dry run and of which there is something to know.
+TakeNotes: TypeAlias = Callable[[PodIdentity, ReviewNotes], None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Decision:
     """Decision about a pod, and the patch that does it."""
 
@@ -59,6 +85,10 @@ class _Decision:
     fallback: FallbackResult | None = None
     warnings: tuple[str, ...] = ()
     operations: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _untold(_pod: PodIdentity, _notes: ReviewNotes) -> None:
+    """Tell nobody."""
 
 
 def never_late() -> None:
@@ -75,21 +105,26 @@ class Admission:
     steps : sequence of PodStep
         Run last, in this order, and so see what the pod ends up asking; those that
         only warn stand at the end.
+    tell : callable
+        Takes what people should know of a pod; they may not see the answer.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one part of the webhook
         self,
         fallback: Fallback,
         injector: Injector,
         steps: Sequence[PodStep],
         observer: AdmissionObserver,
         options: AdmissionOptions,
+        *,
+        tell: TakeNotes = _untold,
     ) -> None:
         self._fallback = fallback
         self._injector = injector
         self._steps = tuple(steps)
         self._observer = observer
         self._options = options
+        self._tell_people = tell
 
     def decide(self, review: Review, check: Callable[[], None] = never_late) -> Answer:
         """Return the answer to `review`; raise `ReviewError` if its pod is none.
@@ -98,7 +133,10 @@ class Admission:
         """
         identity, decision = self._decide(review, check)
         self._tell(review, identity, decision)
-        return _answer(decision)
+        answer = _answer(decision)
+        if answer.warnings and answer.is_allowed and not identity.is_dry_run:
+            self._tell_people(identity, _notes_of(decision, answer))
+        return answer
 
     def preview(self, review: Review, check: Callable[[], None] = never_late) -> Answer:
         """Return what `decide` would, for somebody who only wants to know.
@@ -226,6 +264,16 @@ def skip_reason(
     if review.namespace in skipped_namespaces:
         return AdmissionReason.SYSTEM_NAMESPACE
     return None
+
+
+def _notes_of(decision: _Decision, answer: Answer) -> ReviewNotes:
+    """Return what people should know, with what is said of a fall for itself."""
+    fallback = decision.fallback
+    if fallback is None or fallback.outcome not in _FALLEN:
+        return ReviewNotes(tuple(answer.warnings))
+    count = len(fallback.warnings)
+    targets = frozenset(fall.target for fall in fallback.fallen)
+    return ReviewNotes(tuple(answer.warnings[count:]), fallback.warnings, targets)
 
 
 def _answer(decision: _Decision) -> Answer:

@@ -18,6 +18,7 @@ from cluster.ledger.changes import GpuModelsChanged
 from cluster.ledger.failures import FailureLimits, Failures
 from cluster.ledger.ledger import Ledger
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
+from extender.events.notices import NoticedPod
 from extender.events.plan import EventPlan
 from extender.events.reasons import Reasons
 from extender.events.writer import EventWriter
@@ -51,6 +52,7 @@ from service.lease import (
     settle_seconds_within,
 )
 from service.metrics import Metrics
+from service.notices import PodNotices
 from service.registration import build_entry
 from service.reload import Reloader, WatchedFiles
 from service.settings.settings import Settings, read_settings
@@ -242,6 +244,7 @@ class Runtime:
         register = self.metrics.registry.register
         register(CacheCollector(self.cell, self.ages, self._ledger.counts))
         self._elector = self._build_elector(own_pod)
+        self._notices = PodNotices(self.cell, self._tell_noticed)
         self._webhook = Webhook(
             self.cell,
             settings,
@@ -251,6 +254,7 @@ class Runtime:
                 _nothing if self._elector is None else self._elector.before_choice
             ),
             clock=self._clock,
+            tell=self._notices.note,
         )
         self.metrics.read_holds(self._webhook.holds.count)
         store = connect_store(settings.webhook, self._connect)
@@ -293,6 +297,7 @@ class Runtime:
                 answered.deferred.flush,
                 self._audit.look,
                 offers.look,
+                self._notices.look,
             )
         )
         self_check = self._build_self_check(answered, own_pod)
@@ -366,6 +371,11 @@ class Runtime:
             clock=self._clock,
             instance=own_pod.name,
         )
+
+    def _tell_noticed(self, noticed: NoticedPod) -> None:
+        """Have an Event written of what a review said, where Events are written."""
+        if self._events is not None:
+            self._events.note(noticed)
 
     def _build_offer_watch(self) -> OfferWatch:
         """Return what compares kube-scheduler's file with what nodes offer."""

@@ -7,7 +7,12 @@ from pathlib import Path
 
 from cluster.decode.gpu_requirements import GpuRequirementsReader
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
-from injector.admission import Admission, AdmissionObserver, AdmissionOptions
+from injector.admission import (
+    Admission,
+    AdmissionObserver,
+    AdmissionOptions,
+    TakeNotes,
+)
 from injector.admitted_pod import FILLED_ANNOTATION, AdmittedPod, FallenResource
 from injector.affinity.step import AffinityStep, KnownGpus
 from injector.fallback.annotations import FallbackAnnotations
@@ -61,9 +66,11 @@ class Webhook:
         Told of each fallback that is about to be chosen.
     clock : callable
         Returns seconds since 1970, as the API server counts them.
+    tell : callable
+        Takes what people should know of a pod that was reviewed.
     """
 
-    def __init__(  # noqa: PLR0913 - the last two are optional and named
+    def __init__(  # noqa: PLR0913 - the last three are optional and named
         self,
         source: SnapshotSource,
         settings: Settings,
@@ -72,6 +79,7 @@ class Webhook:
         *,
         before_choice: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
+        tell: TakeNotes = lambda _pod, _notes: None,
     ) -> None:
         injection, fallback = settings.injection, settings.fallback
         scope = settings.scope()
@@ -113,6 +121,7 @@ class Webhook:
                 skipped_namespaces=frozenset(injection.skipped_namespaces),
                 is_fail_open=injection.failure_policy == "Ignore",
             ),
+            tell=tell,
         )
         self.resource = MutateResource(self.admission)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cluster.decode.objects import NodeRecord, PodConstraints, PodRecord
+from cluster.decode.objects import NodeRecord, OwnerReference, PodConstraints, PodRecord
 from cluster.ledger.columns import GpuUse
 from scoring.resources import NVIDIA_GPU, Request
 from scoring.topology.devices import NOT_TOLD, free_set
@@ -140,7 +140,7 @@ MAX_DEPARTED: Final = 1024
 class RecentPodRecord(msgspec.Struct, frozen=True, gc=False):
     """A pod with a managed resource, as it was first seen.
 
-    ``constraints`` are empty for one that had a node already.
+    ``constraints`` are empty, and ``owner`` is None, for one that had a node already.
     """
 
     sequence: int
@@ -150,6 +150,8 @@ class RecentPodRecord(msgspec.Struct, frozen=True, gc=False):
     owner_uid: str
     request: Request
     constraints: PodConstraints
+    uid: str = ""
+    owner: OwnerReference | None = None
 
 
 class RecentPods:
@@ -171,6 +173,8 @@ class RecentPods:
                 record.owner_uid,
                 record.request,
                 record.constraints,
+                record.uid,
+                record.owner,
             )
         )
 

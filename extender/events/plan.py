@@ -12,13 +12,11 @@ import msgspec
 
 from cluster.decode.objects import PodRecord
 from extender.events.event import NORMAL, WARNING, Event, Regarding, key_of
+from extender.events.notices import MAX_PODS_OF_OWNER, NoticeQueue
 from scoring.snapshot import Snapshot
 
 # Before that, kube-scheduler may just not have come to it.
 PENDING_SECONDS: Final = 30.0
-
-# Of one owner at a time; all others are told by the Event on the owner.
-MAX_PODS_OF_OWNER: Final = 20
 
 # For so long a kind of pod is told the same, whatever happens to nodes.
 KIND_SECONDS: Final = 5.0
@@ -48,27 +46,8 @@ class Told(NamedTuple):
     is_warning: bool = True
 
 
-class Notice(NamedTuple):
-    """What somebody should know of one pod, whether it is pending or not.
-
-    Attributes
-    ----------
-    texts : tuple of str
-        The same ones are told once.
-    is_warning : bool
-    """
-
-    reason: str
-    action: str
-    texts: tuple[str, ...]
-    is_warning: bool = True
-
-
 # Says why a pod is pending.
 Describe: TypeAlias = Callable[[PodRecord, Snapshot], Told]
-
-# Returns what is to be told of a pod as soon as it is seen; asked once.
-TakeNotices: TypeAlias = Callable[[PodRecord], Sequence[Notice]]
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +78,6 @@ class _Pod:
     record: PodRecord
     kind: _Kind
     owner: _Owner | None
-    notices: list[Notice] = field(default_factory=list)
     told: set[tuple[str, str]] = field(default_factory=set)
 
     @property
@@ -119,21 +97,21 @@ class EventPlan:
     ----------
     described : int
         How often a kind of pod was described.
+    notices : NoticeQueue
+        What is told as soon as a pod is seen: of controllers first, of pods by turns
+        with what is told of pending ones.
 
     Parameters
     ----------
     describe : callable
         Called once for pods that only differ in their names.
-    notices : callable
-        Returns what is to be told of a pod as soon as it is seen.
     """
 
-    def __init__(
-        self, describe: Describe, notices: TakeNotices = lambda _pod: ()
-    ) -> None:
+    def __init__(self, describe: Describe) -> None:
         self.described = 0
+        self.notices = NoticeQueue()
         self._describe = describe
-        self._notices = notices
+        self._is_notice_due = True
         self._pods: dict[str, _Pod] = {}
         self._kinds: dict[bytes, _Kind] = {}
         self._owners: dict[str, _Owner] = {}
@@ -160,12 +138,22 @@ class EventPlan:
         may_describe : bool
             Whether one more kind of pods may be described.
         """
+        if event := self.notices.next_of_owner(monotonic):
+            return event
+        self._is_notice_due = not self._is_notice_due
+        if self._is_notice_due and (event := self.notices.next_of_pod(monotonic)):
+            return event
+        event = self._next_pending(snapshot, now, monotonic, may_describe=may_describe)
+        return event or self.notices.next_of_pod(monotonic)
+
+    def _next_pending(
+        self, snapshot: Snapshot, now: float, monotonic: float, *, may_describe: bool
+    ) -> Event | None:
+        """Return what is told next of pods that are pending, and their owners."""
         if monotonic - self._followed_at >= FOLLOW_SECONDS:
             self._followed_at = monotonic
             self._follow(snapshot, now)
         describer = _Describer(self, snapshot, monotonic, may_describe=may_describe)
-        if event := self._next_notice():
-            return event
         if event := self._next_of(self._candidates(now, fresh=True), now, describer):
             return event
         if describer.is_wanted:
@@ -178,6 +166,9 @@ class EventPlan:
 
     def forget(self, event: Event) -> None:
         """Have an Event told once more, which was not written."""
+        if event.reason != PENDING:
+            self.notices.put_back(event)
+            return
         told = (event.reason, event.key)
         uid = event.regarding.uid
         if (pod := self._pods.get(uid)) is not None:
@@ -218,7 +209,7 @@ class EventPlan:
         if pod is not None:
             pod.record, pod.kind = record, kind
             return
-        pod = _Pod(record, kind, self._owner_of(record), list(self._notices(record)))
+        pod = _Pod(record, kind, self._owner_of(record))
         self._pods[record.uid] = pod
         if pod.owner is not None:
             pod.owner.pods[record.uid] = pod
@@ -252,7 +243,7 @@ class EventPlan:
 
         Pods without an owner take their turns one after the other, as those of one.
         """
-        due = [p for p in self._pods.values() if p.notices or self._is_due(p, now)]
+        due = [p for p in self._pods.values() if self._is_due(p, now)]
         due.sort(key=lambda pod: (pod.record.created, pod.record.uid))
         turns: dict[str, int] = defaultdict(int)
         ranked: list[tuple[int, int, _Pod]] = []
@@ -300,20 +291,6 @@ class EventPlan:
                 note = f"{told.note} Pods that wait: {self._count(pod, now)}."
                 return self._tell_owner(pod.owner, PENDING, SCHEDULING, note, key, kind)
             return self._tell(pod, PENDING, SCHEDULING, told.note, key, kind)
-        return None
-
-    def _next_notice(self) -> Event | None:
-        """Return the first notice that was not told yet."""
-        for pod in self._order:
-            for notice in pod.notices:
-                reason, action, texts, is_warning = notice
-                key, note = key_of(texts), "; ".join(texts)
-                kind = WARNING if is_warning else NORMAL
-                owner = pod.owner
-                if owner is not None and (reason, key) not in owner.told:
-                    return self._tell_owner(owner, reason, action, note, key, kind)
-                if (reason, key) not in pod.told:
-                    return self._tell(pod, reason, action, note, key, kind)
         return None
 
     def _count(self, pod: _Pod, now: float) -> int:

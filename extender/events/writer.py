@@ -1,7 +1,8 @@
-"""`EventWriter`: the thread that tells people why their pods are pending.
+"""`EventWriter`: the thread that tells people what they should know of their pods.
 
-One replica writes, and what it was not allowed to, or not asked to, is not written: an
-Event is worth one call, and no more.
+One replica writes why pods are pending; what a review said is known to the replica
+that made it, and told by that one. What was not taken because it was not allowed, or
+too much at once, is not written again: an Event is worth one call, and no more.
 """
 
 import logging
@@ -15,6 +16,7 @@ from cluster.api.protocol import Api, ApiError
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
 from cluster.watch.backoff import RETRY_AFTER_CAP_SECONDS, delay_after
 from extender.events.event import Event
+from extender.events.notices import NoticedPod
 from extender.events.plan import EventPlan
 
 logger = logging.getLogger(__name__)
@@ -66,7 +68,7 @@ class EventWriter:
     wrote : callable
         Told what became of each Event, one of `OUTCOMES`.
     is_writing : callable
-        Whether this replica is the one that writes.
+        Whether this replica is the one that writes why pods are pending.
     clock : callable
         Returns seconds since 1970, as the API server counts them.
     instance : str
@@ -126,10 +128,14 @@ class EventWriter:
                 logger.exception("event failed")
                 pause = TICK_SECONDS
 
+    def note(self, noticed: NoticedPod) -> None:
+        """Have written what is to be known of a pod that this replica has reviewed."""
+        self._plan.notices.add(noticed)
+
     def step(self) -> float:
         """Write one Event, if one is due; return how long to wait before the next."""
         if not self._is_writing():
-            return TICK_SECONDS
+            return self._write_notice()
         try:
             snapshot = self._source.current()
         except NotSyncedError:
@@ -151,6 +157,14 @@ class EventWriter:
         if looked >= self._rest_until and self._plan.described == described:
             return TICK_SECONDS
         return min(TICK_SECONDS, max(INTERVAL_SECONDS, self._rest_until - looked))
+
+    def _write_notice(self) -> float:
+        """Write one Event of what nobody else knows; return how long to wait then."""
+        notices, now = self._plan.notices, self._monotonic()
+        event = notices.next_of_owner(now) or notices.next_of_pod(now)
+        if event is None:
+            return TICK_SECONDS
+        return max(INTERVAL_SECONDS, self._write(event))
 
     def _write(self, event: Event) -> float:
         """Write an Event, and return how long the next one has to wait at least."""

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import pytest
 
+from tests.api.test_process_fallback import SLICE
 from tests.api.test_process_lease import NO_SPEC, QUICK, Replicas
 from tests.builders import make_node, make_pod
 from tests.fakes.api_server import FakeApiServer
-from tests.service_process import wait_until
+from tests.service_process import ServiceProcess, wait_until
 
 NO_CHAINS: Final = {"fallback": {"chains": []}, "election": QUICK}
 WRITTEN: Final = 'gpu_extender_events_total{outcome="written"}'
@@ -85,3 +86,57 @@ def test_nothing_is_told_where_events_are_off(
     replicas.wait_active("a")  # for the falls
 
     assert api.seen("create", "events") == []
+
+
+def test_a_fall_and_a_slip_are_told_where_the_pod_is_seen_and_of_no_dry_run(
+    replicas: Replicas, api: FakeApiServer
+) -> None:
+    api.put(NO_SPEC, make_node(name="gpu-01", gpus=4))
+    replicas.start("a")
+    replicas.wait_active("a")
+    process = replicas.of["a"]
+    pods = {"dry": "nvidia.com/gpu", "fell": SLICE, "misspelt": "nvidia.com/gpu"}
+    for name, resource in pods.items():
+        annotations = {} if name == "fell" else {"gpu-extender.io/gpu-type": "H100 A10"}
+        admit(process, name, resource, annotations, is_dry_run=name == "dry")
+        asked = {"nvidia.com/gpu": "1"}
+        api.put(make_pod(name=name, requests=asked, node_name="gpu-01"))
+    told = {("Pod", "fell"), ("Pod", "misspelt")}
+    wait_until(lambda: events_of(api).keys() >= told, "both are told")
+
+    assert events_of(api).keys() == told
+    fell, slip = (events_of(api)["Pod", name] for name in ("fell", "misspelt"))
+    assert (fell["reason"], fell["type"]) == ("GPUPodFallback", "Normal")
+    assert fell["note"].startswith(f"{SLICE} was changed to nvidia.com/gpu: ")
+    assert (slip["reason"], slip["type"]) == ("GPUPodWarning", "Warning")
+    assert "'H100 A10' is no known GPU model" in slip["note"]
+    (line,) = process.logs("pod fell back")
+    assert (line["pod"], line["fall"]) == ("fell", fell["note"])
+    (line,) = process.logs("pod admitted with a warning")
+    assert (line["pod"], line["warning"]) == ("misspelt", slip["note"])
+
+
+def admit(
+    process: ServiceProcess,
+    name: str,
+    resource: str,
+    annotations: dict[str, str],
+    *,
+    is_dry_run: bool,
+) -> None:
+    """Have the pod reviewed that is about to be created."""
+    pod = make_pod(name=name, requests={resource: "1"})
+    pod["metadata"] = {"name": name, "annotations": annotations}
+    review = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": name,
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "namespace": "default",
+            "operation": "CREATE",
+            "dryRun": is_dry_run,
+            "object": pod,
+        },
+    }
+    assert process.post("/mutate", review).json()["response"]["allowed"]

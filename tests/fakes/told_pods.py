@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 from cluster.ledger.changes import NodeSeen, PodGone, PodSeen
 from cluster.ledger.ledger import Ledger
 from extender.events.event import Event
-from extender.events.plan import Describe, EventPlan, TakeNotices
+from extender.events.plan import Describe, EventPlan
 from scoring.snapshot import Snapshot
 from tests.builders import make_ledger, make_node_record, make_pod_record
 
@@ -26,15 +26,10 @@ class ToldPods:
         All that was told, and when.
     """
 
-    def __init__(
-        self,
-        *objects: Tree,
-        describe: Describe,
-        notices: TakeNotices = lambda _pod: (),
-    ) -> None:
+    def __init__(self, *objects: Tree, describe: Describe) -> None:
         self.now = 0.0
         self.told: list[tuple[float, Event]] = []
-        self.plan = EventPlan(describe, notices)
+        self.plan = EventPlan(describe)
         self._ledger: Ledger = make_ledger()
         self.put(*objects)
         self.snapshot: Snapshot = self._ledger.build()

@@ -13,7 +13,12 @@ import falcon.testing
 import jsonpatch
 
 from cluster.ledger.writer import SnapshotCell
-from injector.admission import Admission, AdmissionObserver, AdmissionOptions
+from injector.admission import (
+    Admission,
+    AdmissionObserver,
+    AdmissionOptions,
+    TakeNotes,
+)
 from injector.fallback.fallback import Fallback
 from injector.fallback.holds import Holds
 from injector.http import MutateResource, is_under_review, reject_malformed
@@ -233,6 +238,7 @@ def make_admission(  # noqa: PLR0913  each is one part of the webhook
     fallback: Fallback | None = None,
     steps: Sequence[PodStep] = (),
     is_fail_open: bool = False,
+    tell: TakeNotes = lambda _pod, _notes: None,
 ) -> Admission:
     injection = SETTINGS.injection
     return Admission(
@@ -246,6 +252,7 @@ def make_admission(  # noqa: PLR0913  each is one part of the webhook
         steps,
         observer,
         AdmissionOptions(frozenset(injection.skipped_namespaces), is_fail_open),
+        tell=tell,
     )
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from cluster.decode.objects import PodRecord
 from extender.events.event import Event
+from extender.events.notices import MAX_PODS_OF_OWNER
 from extender.events.plan import (
     FOLLOW_SECONDS,
     KIND_SECONDS,
-    MAX_PODS_OF_OWNER,
     PENDING_SECONDS,
     Told,
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from injector.admission import ReviewNotes
 from injector.admitted_pod import AdmittedPod, PodIdentity
 from injector.fallback.fallback import Fallback, FallbackResult
 from injector.steps import AdmissionOutcome, AdmissionReason
@@ -204,3 +205,49 @@ def test_each_review_is_one_line_without_the_object(
         "patch_operations": 5,
     }
     assert "secret" not in json.dumps(fields)
+
+
+def notes_of(review: Any, **parts: Any) -> list[tuple[str, ReviewNotes]]:
+    """Return what people are told of a review, and of which pod."""
+    told: list[tuple[str, ReviewNotes]] = []
+    webhook = make_webhook(
+        tell=lambda pod, notes: told.append((pod.label, notes)), **parts
+    )
+    webhook.post(review)
+    return told
+
+
+def test_what_the_answer_warns_of_is_told_to_people() -> None:
+    review = make_review(make_pod(container(resources=gpus(1)), gpu_type="v100"))
+    text = "no rule for GPU type 'v100': nothing injected; did you mean 'V100'?"
+
+    assert notes_of(review) == [("default/p", ReviewNotes((text,)))]
+
+
+def test_a_value_that_a_rule_replaces_is_told_to_people() -> None:
+    review = make_review(make_pod(container(resources=gpus(1, cpu="16"))))
+    ((_, notes),) = notes_of(review)
+
+    assert notes.warnings == (
+        "container 'a': cpu 16 replaced by 4 for GPU type 'V100'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "pod"),
+    [
+        pytest.param(
+            {"dryRun": True},
+            make_pod(container(resources=gpus(1)), gpu_type="v100"),
+            id="a dry run",
+        ),
+        pytest.param({}, make_pod(container(resources=gpus(1))), id="without warning"),
+        pytest.param(
+            {},
+            make_pod(container(resources=both({GPU: "1", "amd.com/gpu": "1"}))),
+            id="refused",
+        ),
+    ],
+)
+def test_nobody_is_told_of(fields: dict[str, Any], pod: Any) -> None:
+    assert notes_of(make_review(pod, **fields)) == []

@@ -336,6 +336,9 @@ def test_arrivals_are_numbered_and_begin_after_the_first_list() -> None:
         "job",
     )
     assert dict(first.request)[GPU] == 2
+    assert first.uid == "uid-of-ml-new"
+    assert first.owner is not None
+    assert (first.owner.kind, first.owner.name) == ("Job", "owner")
 
 
 def test_only_the_latest_arrivals_are_kept() -> None:

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from cluster.decode.objects import PodRecord
-from extender.events.plan import MAX_PODS_OF_OWNER, Notice, Told
+from extender.events.event import Regarding
+from extender.events.notices import (
+    MAX_PODS_OF_OWNER,
+    REMEMBERED_SECONDS,
+    Notice,
+    NoticedPod,
+)
+from extender.events.plan import Told
 from scoring.snapshot import Snapshot
 from tests.builders import make_node, make_pod
 from tests.fakes.told_pods import ToldPods
@@ -36,6 +43,13 @@ def describe() -> Describe:
 
 def pods(count: int, **more: Any) -> list[dict[str, Any]]:
     return [make_pod(name=f"pod-{i:03}", gpus=1, **more) for i in range(count)]
+
+
+def noticed(name: str, notice: Notice) -> NoticedPod:
+    """Return a pod of one job, of which there is something to know."""
+    pod = Regarding("v1", "Pod", "default", name, f"uid-of-default-{name}")
+    job = Regarding("batch/v1", "Job", "default", "owner", "job")
+    return NoticedPod(pod, job, (notice,))
 
 
 def test_a_pod_is_told_once_it_has_waited_for_half_a_minute(
@@ -193,9 +207,11 @@ def test_nothing_is_described_while_it_may_not_be(describe: Describe) -> None:
 
 
 def test_notices_are_told_at_once_on_pod_and_owner(describe: Describe) -> None:
-    slip = Notice("GPUPodNotice", "Admission", ("no such type",))
+    slip = Notice("GPUPodWarning", "Admission", ("no such type",))
     objects = [make_pod(name=n, gpus=1, owner_uid="job") for n in ("a", "b")]
-    cluster = ToldPods(*objects, describe=describe, notices=lambda _pod: [slip])
+    cluster = ToldPods(*objects, describe=describe)
+    for name in ("a", "b"):
+        cluster.plan.notices.add(noticed(name, slip))
     told = cluster.run(2)
 
     assert [event.regarding.kind for event in told] == ["Job", "Pod", "Pod"]
@@ -205,12 +221,53 @@ def test_notices_are_told_at_once_on_pod_and_owner(describe: Describe) -> None:
 
 
 def test_what_is_no_slip_is_no_warning(describe: Describe) -> None:
-    fall = Notice("GPUPodChanged", "Admission", ("falls",), is_warning=False)
-    cluster = ToldPods(make_pod(), describe=describe, notices=lambda _pod: [fall])
-    other = ToldPods(make_pod(gpus=1), describe=describe, notices=lambda _pod: [fall])
+    fall = Notice("GPUPodFallback", "Admission", ("falls",), is_warning=False)
+    cluster = ToldPods(describe=describe)
+    cluster.plan.notices.add(noticed("a", fall))
 
-    assert cluster.run(2) == []  # asks for no GPU
-    assert [event.kind for event in other.run(2)] == ["Normal"]
+    assert [event.kind for event in cluster.run(2)] == ["Normal", "Normal"]
+
+
+def test_of_many_pods_of_one_owner_some_are_noticed_in_an_hour(
+    describe: Describe,
+) -> None:
+    slip = Notice("GPUPodWarning", "Admission", ("no such type",))
+    cluster = ToldPods(describe=describe)
+    for number in range(50):
+        cluster.plan.notices.add(noticed(f"pod-{number}", slip))
+    first = cluster.run(10)
+    cluster.plan.notices.add(noticed("later", slip))
+    none = cluster.run(1)
+    cluster.now += REMEMBERED_SECONDS
+    cluster.plan.notices.add(noticed("much-later", slip))
+
+    kinds = Counter(event.regarding.kind for event in first)
+    assert kinds == {"Job": 1, "Pod": MAX_PODS_OF_OWNER}
+    assert none == []
+    assert [event.regarding.kind for event in cluster.run(1)] == ["Job", "Pod"]
+
+
+def test_pods_that_wait_are_told_between_notices(describe: Describe) -> None:
+    cluster = ToldPods(*pods(10), describe=describe)
+    cluster.now = 40.0
+    slip = Notice("GPUPodWarning", "Admission", ("no such type",))
+    for number in range(10):
+        pod = noticed(f"pod-{number}", slip)._replace(owner=None)
+        cluster.plan.notices.add(pod)
+    told = [event.reason for event in cluster.run(2)]
+
+    assert Counter(told[:10]) == {"GPUPodPending": 5, "GPUPodWarning": 5}
+    assert len(told) == 20
+
+
+def test_a_notice_that_was_not_taken_is_told_again(describe: Describe) -> None:
+    slip = Notice("GPUPodWarning", "Admission", ("no such type",))
+    cluster = ToldPods(describe=describe)
+    cluster.plan.notices.add(noticed("a", slip)._replace(owner=None))
+    (event,) = cluster.run(1)
+    cluster.plan.forget(event)
+
+    assert cluster.run(1) == [event]
 
 
 def test_every_owner_is_told_though_each_has_a_kind_of_its_own(

@@ -9,6 +9,8 @@ import pytest
 from cluster.api.protocol import ApiError
 from cluster.decode.objects import PodRecord
 from cluster.ledger.writer import NotSyncedError
+from extender.events.event import Regarding
+from extender.events.notices import Notice, NoticedPod
 from extender.events.plan import EventPlan, Told
 from extender.events.reasons import Reasons
 from extender.events.writer import (
@@ -126,6 +128,20 @@ def test_nothing_is_written_by_a_replica_that_is_not_to(scene: Scene) -> None:
     scene.is_writing = True
     scene.run(10)
     assert len(scene.api.events) == 3
+
+
+def test_what_a_review_said_is_written_by_the_replica_that_made_it(
+    scene: Scene,
+) -> None:
+    scene.is_writing = False
+    pod = Regarding("v1", "Pod", "ml", "train-0", "u1")
+    notice = Notice("GPUPodWarning", "Admission", ("one", "two"))
+    scene.writer.note(NoticedPod(pod, None, (notice,)))
+    scene.run(10)
+
+    ((path, event),) = scene.api.events
+    assert path == "/apis/events.k8s.io/v1/namespaces/ml/events"
+    assert (event["reason"], event["note"]) == ("GPUPodWarning", "one; two")
 
 
 def test_nothing_is_written_before_the_cluster_is_read(scene: Scene) -> None:
