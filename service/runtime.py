@@ -335,6 +335,7 @@ class Runtime:
             self_check=self_check,
             admit=preview_by(self._webhook.admission.preview),
             begun=lambda: slots.begun,
+            scheduler_health_url=self.live.settings.server.scheduler_health_url,
         )
 
     def _connect(self) -> NamedApi:
@@ -527,13 +528,14 @@ class Runtime:
             self._elector.start()
         if self._events is not None:
             self._events.start()
-        settings = self.live.settings
+        settings, probes = self.live.settings, self._listeners.probes
         logger.info(
             "serving",
             extra={
                 "fields": {
                     "address": settings.server.url(self.server.port),
                     "webhook_port": self.https_port,
+                    "probe_port": None if probes is None else probes.port,
                     "source": settings.cluster.source,
                 }
             },

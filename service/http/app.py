@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import falcon
@@ -35,6 +36,7 @@ from service.http.health import (
     HealthResource,
     Liveness,
     ReadinessResource,
+    ask_scheduler,
     filter_ourselves,
 )
 from service.http.middleware import (
@@ -96,6 +98,7 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     self_check: SelfCheck | None = None,
     admit: Admit | None = None,
     begun: Callable[[], int] = lambda: 0,
+    scheduler_health_url: str | None = None,
 ) -> falcon.App[falcon.Request, falcon.Response]:
     """Return the WSGI application.
 
@@ -115,6 +118,8 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
         Has a pod reviewed for an explanation.
     begun
         Returns how many requests of the extender's face were begun.
+    scheduler_health_url
+        Of the kube-scheduler in the same pod, None where there is none.
     """
     app = falcon.App()
     app.add_middleware(RequestMiddleware(metrics, health, deadline_seconds))
@@ -144,7 +149,14 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
         app.add_route(DOCTOR_PATH, DoctorResource(self_check))
     app.add_route("/metrics", MetricsResource(metrics))
     liveness = Liveness(
-        cell, lambda: filter_ourselves(cell.current(), options()), is_stuck
+        cell,
+        lambda: filter_ourselves(cell.current(), options()),
+        is_stuck,
+        ask_scheduler=(
+            None
+            if scheduler_health_url is None
+            else partial(ask_scheduler, scheduler_health_url)
+        ),
     )
     _add_probes(app, health, liveness)
     return app

@@ -1,10 +1,13 @@
 """Health: alive, ready, ready for kube-scheduler, and answering a filter call."""
 
+import http.client
 import json
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 import falcon
 
@@ -14,6 +17,7 @@ from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import filter_nodes
 from extender.wire import filter as wire
 from extender.wire.answers import encode_filter
+from scoring.quantity import one_line
 from scoring.snapshot import Snapshot
 
 
@@ -111,6 +115,12 @@ logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 0.2
 
+# As long as kubelet waits at a heavy load, and less than our probe's timeoutSeconds.
+SCHEDULER_SECONDS: Final = 3.0
+
+# Probes that wait at the same time; one more is told what the last one was.
+MAX_WAITING_PROBES: Final = 2
+
 
 class Liveness:
     """Asks itself to filter, beside the calls that come in; any thread may ask it.
@@ -124,61 +134,145 @@ class Liveness:
         Makes the call, and raises whatever goes wrong.
     is_stuck : callable
         Whether every slot for calls has been taken for longer than a call may last.
+    ask_scheduler : callable, optional
+        Asks the kube-scheduler beside us for its health, and raises if it has not got
+        it; without one, nobody is asked.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last three are optional
         self,
         cell: SnapshotCell,
         filter_once: Callable[[], None],
         is_stuck: Callable[[], bool],
+        *,
+        ask_scheduler: Callable[[], None] | None = None,
         answer_seconds: float = ANSWER_SECONDS,
+        scheduler_seconds: float = SCHEDULER_SECONDS,
     ) -> None:
         self._cell = cell
-        self._filter_once = filter_once
         self._is_stuck = is_stuck
-        self._answer_seconds = answer_seconds
-        self._lock = threading.Lock()
-        self._call: _Call | None = None
+        self._filter = _Question("self-filter", filter_once, answer_seconds)
+        self._scheduler = (
+            None
+            if ask_scheduler is None
+            else _Question("kube-scheduler", ask_scheduler, scheduler_seconds)
+        )
+        self._places = threading.Semaphore(MAX_WAITING_PROBES)
+        self._last: list[str] = []
 
     def not_ready_reasons(self) -> list[str]:
         """Return why a filter call would not be answered; empty if it would."""
         if self._is_stuck():
             return ["every call under way has passed its deadline"]
-        if not self._cell.is_synced:
-            return []
-        call = self._running_call()
-        if not call.ended.wait(self._answer_seconds):
-            return [f"self-filter: no answer within {self._answer_seconds:g} s"]
-        return [] if call.is_answered else ["self-filter: failed, see the log"]
+        if not self._places.acquire(blocking=False):
+            return self._last
+        try:
+            self._last = self._ask()
+            return self._last
+        finally:
+            self._places.release()
 
-    def _running_call(self) -> "_Call":
+    def _ask(self) -> list[str]:
+        asked = [self._filter] if self._cell.is_synced else []
+        if self._scheduler is not None:
+            asked.append(self._scheduler)
+        calls = [question.begin() for question in asked]
+        return [
+            fault
+            for question, call in zip(asked, calls, strict=True)
+            if (fault := question.find_fault(call))
+        ]
+
+
+class _Question:
+    """Something that is asked on a thread of its own, and may hang.
+
+    Parameters
+    ----------
+    name : str
+        Of whom is asked.
+    ask : callable
+        Raises whatever goes wrong.
+    seconds : float
+        How long an answer may take.
+    """
+
+    def __init__(self, name: str, ask: Callable[[], None], seconds: float) -> None:
+        self._name = name
+        self._ask = ask
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._call: _Call | None = None
+
+    def begin(self) -> "_Call":
         """Return the call that has not ended yet, or a new one.
 
         One at a time: were it to hang, each probe would leave a thread behind.
         """
         with self._lock:
             if self._call is None or self._call.ended.is_set():
-                self._call = _Call(self._filter_once)
+                self._call = _Call(self._name, self._ask)
             return self._call
+
+    def find_fault(self, call: "_Call") -> str:
+        """Return what is wrong with the answer; empty if it is right."""
+        if not call.ended.wait(self._seconds):
+            return f"{self._name}: no answer within {self._seconds:g} s"
+        return f"{self._name}: {call.fault}" if call.fault else ""
 
 
 class _Call:
-    """One self-filter on a thread of its own."""
+    """One question on a thread of its own."""
 
-    def __init__(self, filter_once: Callable[[], None]) -> None:
-        self._filter_once = filter_once
-        self.is_answered = False
+    def __init__(self, name: str, ask: Callable[[], None]) -> None:
+        self._ask = ask
+        self.fault = ""
         self.ended = threading.Event()
-        threading.Thread(target=self._run, name="self-filter", daemon=True).start()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
         try:
-            self._filter_once()
-            self.is_answered = True
+            self._ask()
+        except SchedulerHealthError as error:
+            self.fault = str(error)
         except Exception:
             logger.exception("self-filter failed")
+            self.fault = "failed, see the log"
         finally:
             self.ended.set()
+
+
+class SchedulerHealthError(RuntimeError):
+    """The kube-scheduler beside us is not healthy, or does not answer."""
+
+
+def ask_scheduler(url: str) -> None:
+    """Ask a kube-scheduler on this host for its health; raise if it has not got it.
+
+    Its certificate is its own and nobody's business, as for kubelet.
+    """
+    parts = urlsplit(url)
+    connection: http.client.HTTPConnection
+    host, port = parts.hostname or "", parts.port
+    if parts.scheme == "https":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(
+            host, port, timeout=SCHEDULER_SECONDS, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=SCHEDULER_SECONDS)
+    query = f"?{parts.query}" if parts.query else ""
+    try:
+        headers = {"Connection": "close"}
+        connection.request("GET", f"{parts.path or '/'}{query}", headers=headers)
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        raise SchedulerHealthError(f"does not answer: {one_line(error)}") from error
+    finally:
+        connection.close()
+    if status != http.client.OK:
+        raise SchedulerHealthError(f"says {status}")
 
 
 NAME: Final = "self-filter"

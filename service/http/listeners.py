@@ -12,6 +12,7 @@ from service.http.health import Health
 from service.http.https import HttpsServer, PathAllowlist
 from service.http.middleware import MUTATE_PATH, SPARE_THREADS, ConcurrencyLimit
 from service.http.plain import HttpServer
+from service.http.waitress_channel import WsgiApp
 from service.settings.settings import Settings
 
 MAX_OPEN_FILES: Final = 65_536
@@ -22,8 +23,17 @@ M_MMAP_THRESHOLD: Final = -3
 # Bodies of calls about a thousand nodes are far smaller.
 MAPPED_BYTES: Final = 2**20
 
+# What kubelet asks of the pod's address.
+PROBE_PATHS: Final = frozenset(
+    {"/healthz", "/readyz", "/readyz/extender", "/livez/extender"}
+)
+
 # The rest is for whoever may use the loopback address.
-HTTPS_PATHS: Final = frozenset({MUTATE_PATH, "/healthz", "/readyz", "/metrics"})
+HTTPS_PATHS: Final = PROBE_PATHS | {MUTATE_PATH, "/metrics"}
+
+PROBE_THREADS: Final = 4
+
+PROBE_CONNECTIONS: Final = 50
 
 
 def allow_connections() -> None:
@@ -87,13 +97,34 @@ class Listeners:
                 lambda: health.is_draining or is_elsewhere(),
                 self.http.dispatcher,
             )
+        self.probes = _build_probes(concurrency_limit, settings, health)
 
     def start(self) -> None:
         """Serve."""
         if self.https is not None:
             self.https.start()
         self.http.start()
+        if self.probes is not None:
+            self.probes.start()
 
     def drain(self, interrupted: threading.Event) -> None:
         """Let all calls finish, then stop; see `HttpServer.drain`."""
         self.http.drain(interrupted, None if self.https is None else self.https.stop)
+        if self.probes is not None:
+            self.probes.stop()
+
+
+def _build_probes(
+    app: WsgiApp, settings: Settings, health: Health
+) -> HttpServer | None:
+    """Return the listener that has probes alone, with threads of its own, if any."""
+    port = settings.server.probe_port
+    if port is None:
+        return None
+    update = {
+        "host": settings.webhook.host,
+        "port": port,
+        "connection_limit": PROBE_CONNECTIONS,
+    }
+    server = settings.server.model_copy(update=update)
+    return HttpServer(PathAllowlist(app, PROBE_PATHS), server, health, PROBE_THREADS)

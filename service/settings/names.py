@@ -89,6 +89,29 @@ def check_webhook_url(text: str) -> str:
     return text
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host is this one."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _loopback_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_good = parts.scheme in {"http", "https"} and is_loopback(
+            parts.hostname or ""
+        )
+        _ = parts.port
+    except ValueError:
+        is_good = False
+    if not is_good or parts.username:
+        wanted = "wanted a URL of this host such as https://127.0.0.1:10259/livez"
+        raise ValueError(f"{wanted}, got {text!r}")
+    return text
+
+
 # An exact name, or the beginning of one and a final asterisk.
 NamePattern = Annotated[str, pydantic.Field(pattern=r"^[^*\s]+\*?$")]
 
@@ -109,3 +132,5 @@ DnsName = Annotated[str, pydantic.AfterValidator(_dns_name)]
 IpAddress = Annotated[str, pydantic.AfterValidator(_ip_address)]
 
 WebhookUrl = Annotated[str, pydantic.AfterValidator(check_webhook_url)]
+
+LoopbackUrl = Annotated[str, pydantic.AfterValidator(_loopback_url)]

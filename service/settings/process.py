@@ -1,6 +1,5 @@
 """Settings of the process: listeners, source of the cluster, logs."""
 
-import ipaddress
 from typing import Annotated, Literal
 
 import pydantic
@@ -11,9 +10,11 @@ from service.settings.names import (
     IpAddress,
     LabelKey,
     ListenAddress,
+    LoopbackUrl,
     NamespaceName,
     ObjectName,
     WebhookUrl,
+    is_loopback,
 )
 
 PositiveSeconds = Annotated[float, pydantic.Field(gt=0, le=86_400)]
@@ -75,14 +76,22 @@ class ServerSettings(SettingsModel):
         default=10.0, description="How long calls under way may then take to finish."
     )
 
+    probe_port: Annotated[int, pydantic.Field(ge=0, le=65_535)] | None = pydantic.Field(
+        default=None,
+        description="Port of `webhook.host` that serves kubelet's probes alone, over"
+        " plain HTTP: for a webhook with `clientCaFile`, where kubelet cannot shake"
+        " hands. 0 takes a free one.",
+    )
+    scheduler_health_url: LoopbackUrl | None = pydantic.Field(
+        default=None,
+        description="Where the kube-scheduler in the same pod tells its health, such as"
+        " `https://127.0.0.1:10259/livez`: `/livez/extender` asks it, too.",
+    )
+
     @pydantic.field_validator("host")
     @classmethod
     def _loopback(cls, host: str) -> str:
-        try:
-            is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            is_loopback = False
-        if not is_loopback:
+        if not is_loopback(host):
             raise ValueError(f"wanted a loopback address, got {host!r}")
         return host
 

@@ -94,6 +94,8 @@ def test_the_webhook_and_the_probes_are_served_and_nothing_else(
             ("POST", "/scheduler/prioritize"),
             ("GET", "/cluster"),
             ("GET", "/readyz/extender"),
+            ("GET", "/livez/extender"),
+            ("GET", "/doctor"),
         ]
     }
 
@@ -105,7 +107,9 @@ def test_the_webhook_and_the_probes_are_served_and_nothing_else(
         "/scheduler/filter": 404,
         "/scheduler/prioritize": 404,
         "/cluster": 404,
-        "/readyz/extender": 404,
+        "/readyz/extender": 200,
+        "/livez/extender": 200,
+        "/doctor": 404,
     }
 
 

@@ -1,27 +1,48 @@
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from cluster.ledger.writer import SnapshotCell
 from extender.wire.answers import FilterAnswer
-from service.http.health import Liveness, SelfFilterError, filter_ourselves
+from service.http.health import (
+    MAX_WAITING_PROBES,
+    Liveness,
+    SchedulerHealthError,
+    SelfFilterError,
+    filter_ourselves,
+)
 from service.runtime import build_verb_options
 from tests.builders import make_node, make_snapshot
 from tests.extender_app import ExtenderApp, make_settings
+from tests.service_process import wait_until
 
 LIVEZ = "/livez/extender"
 
 
-def build(
-    filter_once: object = None, *, is_synced: bool = True, is_stuck: bool = False
+def build(  # noqa: PLR0913 - a test says what matters to it
+    filter_once: object = None,
+    *,
+    is_synced: bool = True,
+    is_stuck: bool = False,
+    answer_seconds: float = 0.01,
+    ask_scheduler: Callable[[], None] | None = None,
+    scheduler_seconds: float = 0.01,
 ) -> Liveness:
     """Return liveness over a self-filter of the test's own."""
     cell = SnapshotCell()
     if is_synced:
         cell.publish(make_snapshot())
     call = filter_once if callable(filter_once) else lambda: None
-    return Liveness(cell, call, lambda: is_stuck, answer_seconds=0.01)
+    return Liveness(
+        cell,
+        call,
+        lambda: is_stuck,
+        ask_scheduler=ask_scheduler,
+        answer_seconds=answer_seconds,
+        scheduler_seconds=scheduler_seconds,
+    )
 
 
 def test_an_extender_that_filters_is_alive() -> None:
@@ -89,11 +110,66 @@ def test_a_self_filter_that_fails_is_said_and_logged(
     def fail() -> None:
         raise KeyError("a bug")
 
-    liveness = build(fail)
-    liveness._answer_seconds = 30.0
+    liveness = build(fail, answer_seconds=30.0)
 
     assert liveness.not_ready_reasons() == ["self-filter: failed, see the log"]
     assert [record.message for record in caplog.records] == ["self-filter failed"]
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_a_scheduler_that_is_not_healthy_is_said(is_synced: bool) -> None:
+    def say_no() -> None:
+        raise SchedulerHealthError("says 500")
+
+    liveness = build(
+        is_synced=is_synced,
+        answer_seconds=30.0,
+        ask_scheduler=say_no,
+        scheduler_seconds=30.0,
+    )
+
+    assert liveness.not_ready_reasons() == ["kube-scheduler: says 500"]
+
+
+def test_a_scheduler_that_hangs_is_asked_once_beside_the_self_filter() -> None:
+    release, asked = threading.Event(), []
+
+    def hang() -> None:
+        asked.append(1)
+        release.wait()
+
+    liveness = build(answer_seconds=30.0, ask_scheduler=hang)
+
+    found = [liveness.not_ready_reasons(), liveness.not_ready_reasons()]
+
+    release.set()
+    assert found == [["kube-scheduler: no answer within 0.01 s"]] * 2
+    assert len(asked) == 1
+
+
+def test_more_probes_than_may_wait_are_told_what_the_last_one_was() -> None:
+    release = threading.Event()
+    places = threading.Semaphore(0)
+
+    def hang() -> None:
+        places.release()
+        release.wait()
+
+    liveness = build(hang, answer_seconds=60.0)
+    threads = [
+        threading.Thread(target=liveness.not_ready_reasons)
+        for _ in range(MAX_WAITING_PROBES)
+    ]
+    for thread in threads:
+        thread.start()
+    assert places.acquire(timeout=60)
+    wait_until(lambda: liveness._places._value == 0, "both wait")
+
+    assert liveness.not_ready_reasons() == []
+
+    release.set()
+    for thread in threads:
+        thread.join()
 
 
 def test_an_answer_that_loses_a_node_is_a_failure(
