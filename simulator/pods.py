@@ -1,7 +1,7 @@
 """`QueuedPod`: a pod that waits to be placed, in all forms that are read of it."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import msgspec
@@ -9,6 +9,8 @@ import msgspec
 from cluster.decode.objects import PodRecord
 from extender.explain.pod import Subject
 from scoring.candidates import PodRequest
+from scoring.gpu.node_gpus import NodeGpus
+from scoring.gpu.suitability import choice_of
 from scoring.resources import CPU
 
 # Thousandths of one GPU.
@@ -35,6 +37,8 @@ class QueuedPod:
         Thousandths that it takes of each of them; below 1000 with one GPU only.
     models : tuple of str
         GPU models that it accepts; empty for any.
+    obstacle : str
+        What keeps it from every node, such as a scheduling gate; empty for nothing.
     """
 
     record: PodRecord
@@ -42,6 +46,7 @@ class QueuedPod:
     gpus: int
     share: int = WHOLE
     models: tuple[str, ...] = ()
+    obstacle: str = ""
 
     @property
     def cpu(self) -> int:
@@ -62,25 +67,23 @@ class QueuedPod:
         """Return the same pod under another name."""
         uid = f"{self.record.namespace}/{name}"
         record = msgspec.structs.replace(self.record, uid=uid, name=name)
-        request = self.pod_request
-        pod_request = PodRequest(
-            uid,
-            request.request,
-            request.primary,
-            request.accelerator,
-            request.nominated_node,
-            request.gpu_requirements,
+        return replace(
+            self, record=record, pod_request=replace(self.pod_request, uid=uid)
         )
-        return QueuedPod(record, pod_request, self.gpus, self.share, self.models)
 
 
-def queue_subjects(subjects: Iterable[Subject]) -> Iterator[QueuedPod]:
-    """Yield each pod of manifests as often as its object asks for it."""
+def queue_subjects(
+    subjects: Iterable[Subject], kinds: Sequence[NodeGpus]
+) -> Iterator[QueuedPod]:
+    """Yield each pod of manifests as often as its object asks for it.
+
+    `kinds` are the GPUs that the cluster has.
+    """
     for subject in subjects:
-        requirements = subject.pod_request.gpu_requirements
-        uid = f"{subject.namespace}/{subject.name}"
+        request = subject.pod_request
+        requirements = request.gpu_requirements
         record = PodRecord(
-            uid=uid,
+            uid=f"{subject.namespace}/{subject.name}",
             namespace=subject.namespace,
             name=subject.name,
             generate_name="",
@@ -88,7 +91,7 @@ def queue_subjects(subjects: Iterable[Subject]) -> Iterator[QueuedPod]:
             node_name="",
             is_terminal=False,
             request=subject.request,
-            is_managed=bool(subject.pod_request.request),
+            is_managed=bool(request.request),
             created=0.0,
             is_gated=False,
             unschedulable_since=None,
@@ -99,12 +102,21 @@ def queue_subjects(subjects: Iterable[Subject]) -> Iterator[QueuedPod]:
         )
         pod = QueuedPod(
             record,
-            subject.pod_request,
-            subject.pod_request.gpus,
-            models=requirements.types,
+            request,
+            request.gpus,
+            models=_accepted(requirements.types, kinds),
+            obstacle=next((obstacle.text for obstacle in subject.obstacles), ""),
         )
         if subject.replicas == 1:
             yield pod.named(subject.name)
             continue
         for number in range(subject.replicas):
             yield pod.named(f"{subject.name}-{number}")
+
+
+def _accepted(types: tuple[str, ...], kinds: Sequence[NodeGpus]) -> tuple[str, ...]:
+    """Return the models of `kinds` that a list of types accepts; empty for any."""
+    if not types:
+        return ()
+    models = (gpus.model for gpus in kinds if choice_of(gpus, types) < len(types))
+    return tuple(dict.fromkeys(models)) or types

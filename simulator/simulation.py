@@ -98,6 +98,13 @@ class Outcome:
         return 100 * taken / self.capacity
 
     @property
+    def asked_until_refusal(self) -> float | None:
+        """Asked hundredths with the first refused pod; None if none was refused."""
+        if self.first_refusal is None or not self.capacity:
+            return None
+        return 100 * self.points[self.first_refusal].arrived / self.capacity
+
+    @property
     def allocated(self) -> float:
         """Allocated hundredths at the end."""
         taken = self.points[-1].allocated if self.points else self.at_start
@@ -160,6 +167,8 @@ class Simulation:
         A pod that is refused on all nodes of a sample is tried on the next one, as it
         would be once it is woken, until each node had its turn.
         """
+        if pod.obstacle:
+            return None
         fits = self.cluster.fitting(pod)
         while fits.any():
             columns = sampler.sample(fits)

@@ -21,6 +21,7 @@ from service.commands.inputs import (
     NoClusterError,
 )
 from service.commands.scheduler_config import print_scheduler_config
+from service.commands.simulate import SimulateOptions, simulate_pods
 from service.commands.webhook_config import WebhookConfigOptions, print_webhook_config
 from service.http.middleware import (
     FILTER_PATH,
@@ -79,6 +80,10 @@ EXIT_CANNOT_SERVE = 1
 
 MAX_PORT: Final = 65_535
 
+MAX_DIGITS: Final = 9
+
+MAX_PERCENTAGE: Final = 100
+
 
 def _port(text: str) -> int:
     """Return a port of the command line."""
@@ -91,6 +96,20 @@ def _count(text: str) -> int:
     """Return a number of rows of the command line."""
     if not (text.isascii() and text.isdigit()) or not int(text):
         raise argparse.ArgumentTypeError(f"wanted a number from 1, got {text!r}")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    """Return a whole number of the command line, from 0."""
+    if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
+        raise argparse.ArgumentTypeError(f"wanted a number from 0, got {text!r}")
+    return int(text)
+
+
+def _percentage(text: str) -> int:
+    """Return a percentage of the command line."""
+    if not (text.isascii() and text.isdigit()) or int(text) > MAX_PERCENTAGE:
+        raise argparse.ArgumentTypeError(f"wanted a number up to 100, got {text!r}")
     return int(text)
 
 
@@ -145,6 +164,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_explain(commands)
     _add_inject(commands)
+    _add_simulate(commands)
     return parser
 
 
@@ -311,6 +331,110 @@ def _add_inject(
     )
 
 
+def _add_simulate(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+) -> None:
+    """Add the subcommand that replays a list of pods."""
+    simulate = commands.add_parser(
+        "simulate",
+        help="print where pods would go, one after the other",
+        description="Places pods one by one with the filter and the scores of the"
+        " configuration and kube-scheduler's own rules. Ends with 0 if every pod of the"
+        " manifests finds a node, 1 if one does not, 2 for faulty input.",
+    )
+    source = simulate.add_argument_group("what is placed where")
+    source.add_argument(
+        "--cluster",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="dumps as kubectl get nodes,pods -A -o yaml (or json) prints them",
+    )
+    source.add_argument(
+        "--pods",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="pods, or what has a template of pods, as YAML or JSON, in the order in"
+        " which they arrive; - reads stdin",
+    )
+    source.add_argument(
+        "--trace", type=Path, help="folder of the public placement trace"
+    )
+    source.add_argument(
+        "--list", default="default", help="list of the trace (default: %(default)s)"
+    )
+    source.add_argument(
+        "--whole", action="store_true", help="each share of the trace is a whole GPU"
+    )
+    source.add_argument(
+        "--arrived",
+        type=_count,
+        default=130,
+        metavar="PERCENT",
+        help="pods of the trace arrive until they ask for so many %% of the GPUs"
+        " (default: %(default)s)",
+    )
+    simulate.add_argument(
+        "--config",
+        type=Path,
+        help="configuration file (default: all settings at their defaults)",
+    )
+    simulate.add_argument(
+        "--seed", type=_whole, default=42, help="of all lots (default: %(default)s)"
+    )
+    _add_scheduler_rules(simulate)
+    simulate.add_argument(
+        "--compare",
+        action="store_true",
+        help="the same with Random, BestFit and FGD in our place",
+    )
+    simulate.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="writes a picture (SVG) of what was allocated against what was asked for",
+    )
+    simulate.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="form"
+    )
+
+
+def _add_scheduler_rules(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how kube-scheduler behaves."""
+    rules = parser.add_argument_group("kube-scheduler")
+    rules.add_argument(
+        "--percentage",
+        type=_percentage,
+        default=0,
+        help="percentageOfNodesToScore (default: 0, its own choice)",
+    )
+    rules.add_argument(
+        "--ties",
+        choices=["random", "name"],
+        default="random",
+        help="who wins among equals (default: %(default)s, as it does)",
+    )
+    rules.add_argument(
+        "--no-score-plugins",
+        action="store_true",
+        help="without NodeResourcesFit and NodeResourcesBalancedAllocation",
+    )
+    rules.add_argument(
+        "--lag",
+        type=_whole,
+        default=0,
+        metavar="K",
+        help="our cache does not show the last K placements yet",
+    )
+    rules.add_argument(
+        "--gpu-choice",
+        choices=["tightest", "first"],
+        default="tightest",
+        help="GPU that a share is taken of (default: %(default)s)",
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return the exit status."""
     options = build_parser().parse_args(argv)
@@ -324,7 +448,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_NOT_REACHED
 
 
-def _run_command(options: argparse.Namespace) -> int:
+def _run_command(  # noqa: PLR0911 - one for each subcommand
+    options: argparse.Namespace,
+) -> int:
     """Run one subcommand that ends by itself and return the exit status."""
     if options.command == "scheduler-config":
         return print_scheduler_config(
@@ -374,6 +500,27 @@ def _run_command(options: argparse.Namespace) -> int:
                 options.config,
                 options.namespace,
                 options.output,
+            )
+        )
+    if options.command == "simulate":
+        return simulate_pods(
+            SimulateOptions(
+                trace=options.trace,
+                dumps=options.cluster,
+                pods=options.pods,
+                config=options.config,
+                pod_list=options.list,
+                has_whole_gpus=options.whole,
+                arrived=options.arrived,
+                seed=options.seed,
+                percentage=options.percentage,
+                ties=options.ties,
+                has_plugins=not options.no_score_plugins,
+                lag=options.lag,
+                gpu_choice=options.gpu_choice,
+                is_comparing=options.compare,
+                plot=options.plot,
+                output=options.output,
             )
         )
     return check_config(options.config)

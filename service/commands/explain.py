@@ -108,7 +108,7 @@ def explain_pods(options: ExplainOptions) -> int:
     webhook = Webhook(cell, settings, Uncounted(), folder_of(options.config))
     if not options.is_as_is:
         attempt(webhook.load_rules, messages)
-    read = partial(_read_templates, options=verb_options)
+    read = partial(read_templates, options=verb_options)
     templates = attempt(partial(read_manifests, options.pods, read), messages)
     snapshot = None
     is_in_vain = bool(messages) and settings.cluster.source == "kubernetes"
@@ -119,7 +119,7 @@ def explain_pods(options: ExplainOptions) -> int:
     if templates is not None and snapshot is not None and not messages:
         cell.publish(snapshot)
         admit = None if options.is_as_is else preview_by(webhook.admission.preview)
-        read_all = partial(_read_subjects, templates, verb_options, admit)
+        read_all = partial(read_admitted, templates, verb_options, admit)
         subjects = attempt(read_all, messages)
         if subjects is not None:
             subjects = _with_quotas(subjects, settings, options)
@@ -128,7 +128,7 @@ def explain_pods(options: ExplainOptions) -> int:
     return EXIT_FAULTY_INPUT
 
 
-def _read_templates(tree: Any, options: VerbOptions) -> list[PodTemplate]:
+def read_templates(tree: Any, options: VerbOptions) -> list[PodTemplate]:
     """Return the pods of one object, each readable; raise `WireError` if one is not."""
     templates = templates_in(tree)
     for template in templates:
@@ -137,9 +137,10 @@ def _read_templates(tree: Any, options: VerbOptions) -> list[PodTemplate]:
     return templates
 
 
-def _read_subjects(
+def read_admitted(
     templates: Sequence[PodTemplate], options: VerbOptions, admit: Admit | None
 ) -> list[Subject]:
+    """Return each pod as it would be admitted; raise `WireError` with its faults."""
     return [read_template(template, options, admit) for template in templates]
 
 

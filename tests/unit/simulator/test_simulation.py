@@ -201,8 +201,8 @@ def test_pods_of_manifests_count_as_they_do_in_a_cluster() -> None:
             "template": {"spec": make_pod(gpus=2)["spec"]},
         },
     }
-    pods = list(queue_subjects(read_subjects(job, OPTIONS)))
     snapshot = ledger.build()
+    pods = list(queue_subjects(read_subjects(job, OPTIONS), snapshot.gpus.kinds))
     cluster = Cluster(snapshot, devices_of(snapshot))
     policy = ExtenderPolicy(cluster, ledger, OPTIONS)
     models = np.zeros(2, dtype=np.int64)

@@ -1,0 +1,374 @@
+"""``gpu-extender simulate``: pods placed one by one, from a trace or from manifests."""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, TextIO
+
+import msgspec
+import numpy as np
+
+from cluster.dump import load_dump
+from cluster.ledger.ledger import Ledger
+from cluster.ledger.writer import SnapshotCell
+from extender.tracking.assumed_pods import AssumedPods
+from extender.verbs.options import VerbOptions
+from scoring.snapshot import Int64Array, Snapshot
+from service.commands.explain import read_admitted, read_templates
+from service.commands.inputs import (
+    EXIT_FAULTY_INPUT,
+    attempt,
+    folder_of,
+    read_manifests,
+    read_or_default,
+    with_dumps,
+    write_quietly,
+)
+from service.commands.scheduler_config import weight_for
+from service.runtime import build_ledger, build_verb_options
+from service.settings.settings import Settings
+from service.submission import preview_by
+from service.webhook import Uncounted, Webhook
+from simulator import trace as traces
+from simulator.cluster import Cluster
+from simulator.devices import devices_of
+from simulator.fgd import FragmentationDescent
+from simulator.fragmentation import Mix, mix_of
+from simulator.pods import WHOLE, QueuedPod, queue_subjects
+from simulator.policies import TIGHTEST, BestFit, Policy, RandomPolicy
+from simulator.report import (
+    PlacementRow,
+    Report,
+    build_row,
+    linked_part,
+    render_svg,
+    render_text,
+)
+from simulator.scheduler import SchedulerRules, Ties
+from simulator.simulation import Outcome, Simulation
+from simulator.verbs import ExtenderPolicy
+
+EXIT_NO_NODE: Final = 1
+
+TEXT: Final = "text"
+
+RANDOM: Final = "Random"
+
+BEST_FIT: Final = "BestFit"
+
+FGD: Final = "FGD"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulateOptions:
+    """Options of the command line.
+
+    Attributes
+    ----------
+    trace : Path or None
+        Folder of the public trace; else `dumps` and `pods` say what is placed where.
+    pod_list : str
+        Which list of the trace.
+    has_whole_gpus : bool
+        Whether each share of the trace is rounded up to one GPU.
+    arrived : int
+        Up to how many % of the cluster's GPUs the trace's pods ask for.
+    percentage : int
+        How many % of the nodes are offered; 0 for kube-scheduler's own choice.
+    has_plugins : bool
+        Whether kube-scheduler's own score plugins count.
+    lag : int
+        How many placements the cache is behind.
+    gpu_choice : str
+        Which GPU a share is taken of.
+    is_comparing : bool
+        Whether other policies place the same pods, too.
+    plot : Path or None
+        Where a picture is written.
+    output : str
+        ``text`` or ``json``.
+    """
+
+    trace: Path | None = None
+    dumps: Sequence[Path] = ()
+    pods: Sequence[Path] = ()
+    config: Path | None = None
+    pod_list: str = "default"
+    has_whole_gpus: bool = False
+    arrived: int = 130
+    seed: int = 42
+    percentage: int = 0
+    ties: Ties = "random"
+    has_plugins: bool = True
+    lag: int = 0
+    gpu_choice: str = TIGHTEST
+    is_comparing: bool = False
+    plot: Path | None = None
+    output: str = TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is placed where.
+
+    Attributes
+    ----------
+    make_ledger : callable
+        Returns the cluster at the start, in a ledger of its own.
+    make_cluster : callable
+        Returns the same as kube-scheduler has it.
+    models : int64 array, shape (N,)
+        Code of each node's GPU model, as in the mix.
+    """
+
+    pods: Sequence[QueuedPod]
+    make_ledger: Callable[[], Ledger]
+    make_cluster: Callable[[Ledger], Cluster]
+    mix: Mix
+    models: Int64Array
+
+
+def simulate_pods(options: SimulateOptions) -> int:
+    """Place all pods and print what came of it; return the exit status."""
+    messages = list(_misused(options))
+    settings = attempt(partial(read_or_default, options.config), messages)
+    settings = settings or Settings()
+    if options.dumps:
+        settings = with_dumps(settings, options.dumps)
+    verb_options = build_verb_options(settings)
+    if options.lag and settings.extender.counts is None:
+        # A cache that lags is one of an API server, where kube-scheduler's count holds.
+        verb_options = replace(verb_options, is_enforcing=False)
+    workload = (
+        _of_manifests(options, settings, verb_options, messages)
+        if options.trace is None
+        else attempt(partial(_of_trace, options, settings, verb_options), messages)
+    )
+    if messages or workload is None:
+        sys.stderr.write("\n".join(messages) + "\n")
+        return EXIT_FAULTY_INPUT
+    report = _replay(options, settings, verb_options, workload)
+    if options.plot is not None:
+        written = attempt(
+            partial(options.plot.write_text, render_svg(report)), messages
+        )
+        if written is None:
+            sys.stderr.write(f"--plot: {messages[-1]}\n")
+            return EXIT_FAULTY_INPUT
+    write_quietly(_rendered(report, options))
+    is_short = options.trace is None and report.policies[0].refused
+    return EXIT_NO_NODE if is_short else 0
+
+
+def _misused(options: SimulateOptions) -> Iterable[str]:
+    """Yield what is wrong with the options together."""
+    if options.trace is not None and (options.dumps or options.pods):
+        yield "--trace: wanted alone, got --cluster or --pods, too"
+    elif options.trace is None and not (options.dumps and options.pods):
+        missing = [
+            option
+            for option, given in (
+                ("--cluster", options.dumps),
+                ("--pods", options.pods),
+            )
+            if not given
+        ]
+        yield f"wanted --trace, or --cluster and --pods; {' and '.join(missing)} lack"
+
+
+def _of_trace(
+    options: SimulateOptions, settings: Settings, verb_options: VerbOptions
+) -> Workload:
+    """Return the pods of a trace, by the published protocol."""
+    assert options.trace is not None  # noqa: S101 - for the type checker
+    trace = traces.read_trace(options.trace, options.pod_list)
+    if options.has_whole_gpus:
+        trace = trace.in_whole_gpus()
+    random = np.random.default_rng([options.seed, 0])
+    order = traces.inflated(trace, options.arrived, random)
+    names, models = traces.models_of(trace)
+    every = range(len(trace.pods))
+    return Workload(
+        list(traces.queue_pods(trace, order, verb_options)),
+        lambda: traces.build_ledger(trace, build_ledger(settings), verb_options),
+        lambda ledger: traces.build_cluster(trace, ledger.build()),
+        mix_of(traces.queue_pods(trace, every, verb_options), names),
+        models,
+    )
+
+
+def _of_manifests(
+    options: SimulateOptions,
+    settings: Settings,
+    verb_options: VerbOptions,
+    messages: list[str],
+) -> Workload | None:
+    """Return the pods of manifests on the cluster of dumps; add to `messages`."""
+    webhook_cell = SnapshotCell()
+    webhook = Webhook(webhook_cell, settings, Uncounted(), folder_of(options.config))
+    attempt(webhook.load_rules, messages)
+    read = partial(read_templates, options=verb_options)
+    templates = attempt(partial(read_manifests, options.pods, read), messages)
+    load = partial(load_dump, options.dumps, verb_options.builder)
+    changes = attempt(load, messages) if options.dumps else None
+    if messages or templates is None or changes is None:
+        return None
+
+    def make_ledger() -> Ledger:
+        ledger = build_ledger(settings)
+        for change in changes:
+            ledger.apply(change)
+        return ledger
+
+    snapshot = make_ledger().build()
+    webhook_cell.publish(snapshot)
+    admit = preview_by(webhook.admission.preview)
+    subjects = attempt(partial(read_admitted, templates, verb_options, admit), messages)
+    if subjects is None:
+        return None
+    kinds = snapshot.gpus.kinds
+    pods = list(queue_subjects(subjects, kinds))
+    mix = mix_of(pods, [gpus.model for gpus in kinds])
+    return Workload(
+        pods,
+        make_ledger,
+        lambda ledger: _counted(ledger.build()),
+        mix,
+        snapshot.gpus.codes,
+    )
+
+
+def _counted(snapshot: Snapshot) -> Cluster:
+    return Cluster(snapshot, devices_of(snapshot))
+
+
+def _replay(
+    options: SimulateOptions,
+    settings: Settings,
+    verb_options: VerbOptions,
+    workload: Workload,
+) -> Report:
+    """Place the pods by our verbs, and by the other policies if they are wanted."""
+    others = (RANDOM, BEST_FIT, FGD) if options.is_comparing else ()
+    names = (settings.scoring.profile, *others)
+    runs = {
+        name: _run(options, settings, verb_options, workload, name) for name in names
+    }
+    label = settings.labels.interconnect
+    rows = [
+        build_row(
+            name, outcome, linked_part(outcome, workload.pods, cluster.snapshot, label)
+        )
+        for name, (cluster, outcome) in runs.items()
+    ]
+    cluster, ours = runs[names[0]]
+    return Report(
+        len(cluster.names),
+        ours.capacity / WHOLE,
+        len(workload.pods),
+        _conditions(options),
+        tuple(rows),
+        tuple(PlacementRow(*placement) for placement in ours.placements),
+    )
+
+
+def _run(
+    options: SimulateOptions,
+    settings: Settings,
+    verb_options: VerbOptions,
+    workload: Workload,
+    name: str,
+) -> tuple[Cluster, Outcome]:
+    """Place the pods by one policy; return the cluster and what came of it."""
+    plugins = int(options.has_plugins)
+    rules = SchedulerRules(
+        options.percentage,
+        options.ties,
+        weight_for(settings.scoring.max_score),
+        fit_weight=plugins,
+        balance_weight=plugins,
+    )
+    ledger = workload.make_ledger()
+    cluster = workload.make_cluster(ledger)
+    random = np.random.default_rng([options.seed, 1])
+    policy: Policy
+    if name == RANDOM:
+        policy = RandomPolicy(cluster, random)
+    elif name == BEST_FIT:
+        policy = BestFit(cluster)
+    elif name == FGD:
+        policy = FragmentationDescent(cluster, workload.mix, workload.models)
+    else:
+        policy = ExtenderPolicy(
+            cluster,
+            ledger,
+            verb_options,
+            lag=options.lag,
+            assumed=AssumedPods(
+                is_counting=settings.extender.placements_under_way, clock=lambda: 0.0
+            ),
+            gpu_choice=options.gpu_choice,
+        )
+    simulation = Simulation(cluster, rules, policy, workload.mix, workload.models)
+    bar = ProgressBar(sys.stderr, name, len(workload.pods))
+    outcome = simulation.run(workload.pods, random, bar.show)
+    bar.clear()
+    return cluster, outcome
+
+
+def _conditions(options: SimulateOptions) -> dict[str, str | int]:
+    """Return the conditions of the replay, for its reader."""
+    conditions: dict[str, str | int] = {}
+    if options.trace is not None:
+        whole = " in whole GPUs" if options.has_whole_gpus else ""
+        conditions["list"] = options.pod_list + whole
+    conditions |= {
+        "seed": options.seed,
+        "ties": options.ties,
+        "offered": f"{options.percentage} %" if options.percentage else "as stock",
+        "score plugins": "on" if options.has_plugins else "off",
+        "lag": options.lag,
+    }
+    return conditions
+
+
+def _rendered(report: Report, options: SimulateOptions) -> str:
+    """Return the report as text or JSON."""
+    if options.output == TEXT:
+        return render_text(report, has_placements=options.trace is None)
+    return msgspec.json.format(msgspec.json.encode(report)).decode() + "\n"
+
+
+BAR_WIDTH: Final = 40
+
+
+class ProgressBar:
+    """A bar on a terminal; nothing is written anywhere else.
+
+    Parameters
+    ----------
+    total : int
+        Pods in all.
+    """
+
+    def __init__(self, stream: TextIO, name: str, total: int) -> None:
+        self._stream = stream
+        self._name = name
+        self._total = max(total, 1)
+        self._is_shown = stream.isatty()
+
+    def show(self, done: int) -> None:
+        """Show how many pods are done."""
+        if self._is_shown:
+            filled = BAR_WIDTH * done // self._total
+            bar = "#" * filled + "." * (BAR_WIDTH - filled)
+            self._stream.write(f"\r{self._name} [{bar}] {done:,} of {self._total:,}")
+            self._stream.flush()
+
+    def clear(self) -> None:
+        """Take the bar away."""
+        if self._is_shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
