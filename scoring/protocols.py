@@ -46,6 +46,22 @@ class LimitDefaults:
     ratios: tuple[tuple[str, Fraction], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FailingNode:
+    """A node on which pods of several owners failed lately before they ran.
+
+    Attributes
+    ----------
+    since : float
+        When the pod failed that made it one, in seconds since the epoch.
+    pods : tuple of str
+        Namespace and name of the latest failed pod of each owner, oldest first.
+    """
+
+    since: float
+    pods: tuple[str, ...]
+
+
 class ResourceMaps(Protocol):
     """``resources`` of a container or a pod; values as decoded."""
 
@@ -143,6 +159,8 @@ class NodeFacts(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
     @property
     def labels(self) -> Mapping[str, str]: ...
     @property

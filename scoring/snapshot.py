@@ -13,6 +13,7 @@ from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.protocols import (
     Binding,
     BoundPod,
+    FailingNode,
     LimitDefaults,
     LimitMaxima,
     NodeFacts,
@@ -175,6 +176,8 @@ class Snapshot:
         UIDs of pods with a managed resource that lately ended or were deleted.
     bindings : tuple of Binding
         The most recent ones, oldest first.
+    failing_nodes : mapping
+        name of a failing node -> since when, and which pods failed on it
     limit_maxima : mapping
         namespace -> what its LimitRanges allow at most; others set no maximum.
     limit_defaults : mapping
@@ -209,6 +212,9 @@ class Snapshot:
     device_class_resources: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
     bindings: tuple[Binding, ...] = ()
+    failing_nodes: Mapping[str, FailingNode] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     limit_maxima: Mapping[str, LimitMaxima] = field(
         default_factory=lambda: MappingProxyType({})
     )

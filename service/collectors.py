@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import numpy as np
 import prometheus_client
@@ -13,6 +14,39 @@ from scoring.topology.devices import CONTRADICTED
 from service.certificates.files import ServedCertificate
 from service.doctor.offers import MAX_TOLD, OfferWatch
 from service.http.middleware import Slots
+
+# Names of nodes in one metric.
+MAX_FAILING: Final = 50
+
+
+class ClusterCollector(Collector):
+    """Reads what is so for the whole cluster when it is scraped.
+
+    Parameters
+    ----------
+    is_speaker : callable
+        Whether this replica is the one that tells it; the others have no series.
+    """
+
+    def __init__(
+        self, source: SnapshotSource, is_speaker: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._source = source
+        self._is_speaker = is_speaker
+
+    def collect(self) -> list[Metric]:
+        """Return the gauges of this moment."""
+        named = GaugeMetricFamily(
+            "gpu_extender_node_failing",
+            "1 for a node that counts as failing.",
+            labels=["node"],
+        )
+        with contextlib.suppress(NotSyncedError):
+            snapshot = self._source.current()
+            if self._is_speaker():
+                for name in sorted(snapshot.failing_nodes)[:MAX_FAILING]:
+                    named.add_metric([name], 1)
+        return [named]
 
 
 class CacheCollector(Collector):

@@ -35,7 +35,12 @@ from scoring.profiles import PROFILES
 from service.certificates.registrar import build_file_registration, build_registrar
 from service.certificates.rotator import connect_store, load_certificate, watch_files
 from service.cluster_link import ClusterLink, connect_to
-from service.collectors import CacheCollector, FaceCollector, OfferCollector
+from service.collectors import (
+    CacheCollector,
+    ClusterCollector,
+    FaceCollector,
+    OfferCollector,
+)
 from service.doctor.offers import OfferWatch
 from service.doctor.self_check import SelfCheck
 from service.http.app import create_app
@@ -242,8 +247,9 @@ class Runtime:
             self._certificate_not_ready_reasons,
         )
         register = self.metrics.registry.register
-        register(CacheCollector(self.cell, self.ages, self._ledger.counts))
         self._elector = self._build_elector(own_pod)
+        register(CacheCollector(self.cell, self.ages, self._ledger.counts))
+        register(ClusterCollector(self.cell, self._speaks_for_cluster))
         self._notices = PodNotices(self.cell, self._tell_noticed)
         self._webhook = Webhook(
             self.cell,
@@ -372,6 +378,13 @@ class Runtime:
             clock=self._clock,
             instance=own_pod.name,
         )
+
+    def _speaks_for_cluster(self) -> bool:
+        """Whether this replica tells what is so for the whole cluster."""
+        elector = self._elector
+        if elector is None or not is_elected(self.live.settings):
+            return True
+        return elector.is_holding
 
     def _tell_noticed(self, noticed: NoticedPod) -> None:
         """Have an Event written of what a review said, where Events are written."""

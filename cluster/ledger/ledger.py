@@ -20,7 +20,7 @@ from cluster.ledger.changes import (
 from cluster.ledger.columns import Columns
 from cluster.ledger.failures import NO_LIMITS, Failures
 from cluster.ledger.pods import Bindings, BoundPods, Departures, RecentPods
-from scoring.protocols import LimitDefaults, LimitMaxima
+from scoring.protocols import FailingNode, LimitDefaults, LimitMaxima
 from scoring.snapshot import NodeIndex, Snapshot, build_node_index
 
 MIN_LOST_KEYS: Final = 1024
@@ -183,7 +183,8 @@ class Ledger:
         self._count(record, +1)
         if record.failed_at is not None:
             owner = record.owner_uid or record.uid
-            if self._failures.note(record.node_name, owner, record.failed_at):
+            pod = f"{record.namespace}/{record.name}"
+            if self._failures.note(record.node_name, owner, record.failed_at, pod):
                 self._mark(record.node_name)
 
     def _take_name(self, record: PodRecord) -> None:
@@ -313,9 +314,15 @@ class Ledger:
             device_class_resources=self._device_class_resources,
             departed=self._departures.publish(),
             bindings=self._bindings.publish(),
+            failing_nodes=self._failing_nodes(),
             limit_maxima=self._limit_maxima,
             limit_defaults=self._limit_defaults,
         )
+
+    def _failing_nodes(self) -> Mapping[str, FailingNode]:
+        """Return the failing nodes that there are."""
+        failing = [name for name in self._failures.nodes if name in self._nodes]
+        return MappingProxyType({n: self._failures.describe(n) for n in failing})
 
     def _write(
         self, columns: Columns, index: NodeIndex, changed: Iterable[str]

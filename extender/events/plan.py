@@ -13,6 +13,7 @@ import msgspec
 from cluster.decode.objects import PodRecord
 from extender.events.event import NORMAL, WARNING, Event, Regarding, key_of
 from extender.events.notices import MAX_PODS_OF_OWNER, NoticeQueue
+from scoring.protocols import FailingNode
 from scoring.snapshot import Snapshot
 
 # Before that, kube-scheduler may just not have come to it.
@@ -28,6 +29,8 @@ FOLLOW_SECONDS: Final = 1.0
 FAULT_SECONDS: Final = 60.0
 
 PENDING: Final = "GPUPodPending"
+
+FAILING: Final = "GPUPodsFailing"
 
 SCHEDULING: Final = "Scheduling"
 
@@ -112,6 +115,8 @@ class EventPlan:
         self.notices = NoticeQueue()
         self._describe = describe
         self._is_notice_due = True
+        # UID of a failing node -> what it was told
+        self._told_nodes: dict[str, str] = {}
         self._pods: dict[str, _Pod] = {}
         self._kinds: dict[bytes, _Kind] = {}
         self._owners: dict[str, _Owner] = {}
@@ -140,11 +145,31 @@ class EventPlan:
         """
         if event := self.notices.next_of_owner(monotonic):
             return event
+        if event := self._next_failing(snapshot):
+            return event
         self._is_notice_due = not self._is_notice_due
         if self._is_notice_due and (event := self.notices.next_of_pod(monotonic)):
             return event
         event = self._next_pending(snapshot, now, monotonic, may_describe=may_describe)
         return event or self.notices.next_of_pod(monotonic)
+
+    def _next_failing(self, snapshot: Snapshot) -> Event | None:
+        """Return an Event on the first failing node that was not told of."""
+        if not (snapshot.failing_nodes or self._told_nodes):
+            return None
+        told, self._told_nodes = self._told_nodes, {}
+        found = None
+        for name, failing in snapshot.failing_nodes.items():
+            uid = snapshot.facts[snapshot.nodes.column_of[name]].uid
+            # Told by another replica, or before a restart, it is the same.
+            key = str(int(failing.since))
+            if told.get(uid) != key:
+                if found is not None:
+                    continue
+                node = Regarding("v1", "Node", "", name, uid)
+                found = Event(node, FAILING, SCHEDULING, _note_of(failing), key)
+            self._told_nodes[uid] = key
+        return found
 
     def _next_pending(
         self, snapshot: Snapshot, now: float, monotonic: float, *, may_describe: bool
@@ -166,6 +191,9 @@ class EventPlan:
 
     def forget(self, event: Event) -> None:
         """Have an Event told once more, which was not written."""
+        if event.reason == FAILING:
+            self._told_nodes.pop(event.regarding.uid, None)
+            return
         if event.reason != PENDING:
             self.notices.put_back(event)
             return
@@ -335,6 +363,15 @@ class EventPlan:
         kind.not_before = monotonic + FAULT_SECONDS
         kind.told = self._describe(kind.record, snapshot)
         kind.not_before = float("-inf")
+
+
+def _note_of(failing: FailingNode) -> str:
+    """Return what is told of a failing node; the pods last, where it may be cut."""
+    return (
+        "GPU pods of several owners failed on this node before they ran: others are"
+        " preferred for a while, so look at its kubelet and device plugin. It was"
+        f" {', '.join(failing.pods)}."
+    )
 
 
 class _Describer:

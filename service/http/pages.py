@@ -60,6 +60,7 @@ class ClusterResource:
                 "generation": snapshot.generation,
                 "nodeCount": len(snapshot.nodes.names),
                 "pendingPods": len(snapshot.pending),
+                "failingNodes": sorted(snapshot.failing_nodes),
                 "ageSeconds": self._age_seconds(),
                 "nodes": [describe_node(snapshot, column) for _, column in page],
                 "continue": page[-1][0] if len(rest) > len(page) else None,

@@ -1,5 +1,6 @@
 """Real processes before a fake API server: pods that wait are told why, by one."""
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -8,8 +9,9 @@ from typing import Any, Final
 
 import pytest
 
+from tests.api.test_process_failing_nodes import refused_pod
 from tests.api.test_process_fallback import SLICE
-from tests.api.test_process_lease import NO_SPEC, QUICK, Replicas
+from tests.api.test_process_lease import HELD, NO_SPEC, QUICK, Replicas
 from tests.builders import make_node, make_pod
 from tests.fakes.api_server import FakeApiServer
 from tests.service_process import ServiceProcess, wait_until
@@ -114,6 +116,30 @@ def test_a_fall_and_a_slip_are_told_where_the_pod_is_seen_and_of_no_dry_run(
     assert (line["pod"], line["fall"]) == ("fell", fell["note"])
     (line,) = process.logs("pod admitted with a warning")
     assert (line["pod"], line["warning"]) == ("misspelt", slip["note"])
+
+
+def test_a_failing_node_is_told_and_named_by_the_holder_alone(
+    replicas: Replicas, api: FakeApiServer
+) -> None:
+    now = time.time()
+    api.put(NO_SPEC, make_node(name="a", gpus=4))
+    api.put(refused_pod("x", now), refused_pod("y", now))
+    replicas.start("one", "two", config=NO_CHAINS)
+    processes = replicas.of.values()
+    wait_until(lambda: ("Node", "a") in events_of(api), "the node is told of")
+
+    note = events_of(api)["Node", "a"]["note"]
+    assert {"default/x", "default/y"} <= set(note.rstrip(".").replace(",", "").split())
+    for process in processes:
+        assert process.get("/cluster").json()["failingNodes"] == ["a"]
+        is_named = 'gpu_extender_node_failing{node="a"} 1' in metrics_of(process)
+        assert is_named == (process.metric(HELD) == 1)
+    assert sum(process.metric(HELD) for process in processes) == 1
+    assert len(api.seen("create", "events")) == 1
+
+
+def metrics_of(process: ServiceProcess) -> str:
+    return process.get("/metrics").body.decode()
 
 
 def admit(

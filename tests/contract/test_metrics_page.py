@@ -8,6 +8,7 @@ from cluster.ledger.writer import SnapshotCell
 from scoring.resources import ResourceScope
 from service.collectors import (
     CacheCollector,
+    ClusterCollector,
     FaceCollector,
     OfferCollector,
     WatchMetrics,
@@ -22,6 +23,7 @@ def test_each_metric_is_on_the_page_with_its_type_and_labels() -> None:
     metrics = Metrics()
     WatchMetrics(metrics.registry)
     metrics.registry.register(CacheCollector(SnapshotCell(), dict, dict))
+    metrics.registry.register(ClusterCollector(SnapshotCell()))
     metrics.registry.register(FaceCollector({}, None))
     offers = OfferWatch(SnapshotCell(), ResourceScope((), ()), None, lambda: 0)
     metrics.registry.register(OfferCollector(offers))
@@ -50,5 +52,6 @@ def test_each_metric_is_on_the_page_with_its_type_and_labels() -> None:
         "gpu_extender_cache_watch_restarts_total": {"kind", "reason"},
         "gpu_extender_uncalled_bindings_total": {"resource"},
         "gpu_extender_unsent_resources": {"resource"},
+        "gpu_extender_node_failing": {"node"},
     }
     assert {name: set(rows[name][1]) for name in labels} == labels

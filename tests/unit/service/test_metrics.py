@@ -8,8 +8,14 @@ import pytest
 
 from cluster.ledger.writer import SnapshotCell
 from scoring.feasibility import Verdict
+from scoring.protocols import FailingNode
 from scoring.snapshot import read_only
-from service.collectors import CacheCollector, WatchMetrics
+from service.collectors import (
+    MAX_FAILING,
+    CacheCollector,
+    ClusterCollector,
+    WatchMetrics,
+)
 from service.http.health import Health
 from service.http.middleware import FACE_OF_PATH, FILTER_PATH, RequestMiddleware
 from service.http.pages import MetricsResource
@@ -183,6 +189,24 @@ def test_failing_nodes_are_shown() -> None:
     metrics = cache_metrics(is_synced=True, failing=(True, False, True))
 
     assert value_of(metrics, "failing_nodes") == 2
+
+
+@pytest.mark.parametrize(
+    ("is_speaker", "count", "named"),
+    [(True, 2, 2), (False, 2, 0), (True, MAX_FAILING + 3, MAX_FAILING)],
+)
+def test_one_replica_names_failing_nodes_but_not_too_many(
+    is_speaker: bool, count: int, named: int
+) -> None:
+    names = [f"node-{number}" for number in range(count)]
+    failing = {name: FailingNode(0.0, ("ml/a", "ml/b")) for name in names}
+    snapshot = make_snapshot(nodes=[make_node(name=name) for name in names])
+    metrics, cell = Metrics(), SnapshotCell()
+    cell.publish(replace(snapshot, failing_nodes=failing))
+    metrics.registry.register(ClusterCollector(cell, lambda: is_speaker))
+
+    found = metrics.render().decode().count("\ngpu_extender_node_failing{")
+    assert found == named
 
 
 def test_nodes_whose_label_states_what_no_gpu_has_are_shown() -> None:

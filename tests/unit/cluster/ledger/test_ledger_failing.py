@@ -90,6 +90,39 @@ def test_pods_of_two_owners_make_a_node_failing() -> None:
     assert failing(ledger.build()) == ["a"]
 
 
+def test_a_failing_node_has_its_pods_and_since_when_it_is_one() -> None:
+    changes = [
+        seen("u1", at="11:57", owner_uid="x"),
+        seen("u2", at="11:58", owner_uid="x"),
+        seen("u3", at="11:59", owner_uid="y"),
+        seen("u4", at="12:00", owner_uid="z"),
+    ]
+    (name, node), *others = (
+        ledger_after(Clock(), *changes).build().failing_nodes.items()
+    )
+
+    assert (name, others) == ("a", [])
+    assert node.since == NOON - MINUTE  # that of the second owner
+    assert node.pods == ("default/pod-u2", "default/pod-u3", "default/pod-u4")
+
+
+def test_a_node_that_is_sound_again_or_gone_is_not_told_of() -> None:
+    clock = Clock()
+    ledger = ledger_after(
+        clock,
+        *(seen(f"a{i}", at="11:58") for i in range(2)),
+        *(seen(f"b{i}", at="11:59", node_name="b") for i in range(2)),
+    )
+    both = set(ledger.build().failing_nodes)
+    ledger.apply(NodeGone("b"))
+    one = set(ledger.build().failing_nodes)
+    clock.now += 10 * MINUTE
+    ledger.expire()
+
+    assert (both, one) == ({"a", "b"}, {"a"})
+    assert ledger.build().failing_nodes == {}
+
+
 def test_pods_of_one_job_are_one_owner() -> None:
     ledger = ledger_after(
         Clock(),

@@ -1,12 +1,13 @@
 """Which pods are told, when, and how often."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cluster.decode.objects import PodRecord
-from extender.events.event import Regarding
+from extender.events.event import Event, Regarding
 from extender.events.notices import (
     MAX_PODS_OF_OWNER,
     REMEMBERED_SECONDS,
@@ -14,6 +15,7 @@ from extender.events.notices import (
     NoticedPod,
 )
 from extender.events.plan import Told
+from scoring.protocols import FailingNode
 from scoring.snapshot import Snapshot
 from tests.builders import make_node, make_pod
 from tests.fakes.told_pods import ToldPods
@@ -283,3 +285,40 @@ def test_every_owner_is_told_though_each_has_a_kind_of_its_own(
 
     owners = [e.regarding.uid for e in told if e.regarding.kind == "Job"]
     assert sorted(owners) == sorted(f"job-{owner}" for owner in range(10))
+
+
+def known_node(name: str) -> dict[str, Any]:
+    node = make_node(name=name)
+    node["metadata"]["uid"] = f"uid-{name}"
+    return node
+
+
+def test_a_failing_node_is_told_once_each_time(describe: Describe) -> None:
+    cluster = ToldPods(*map(known_node, "ab"), describe=describe)
+
+    def fail(since: float, *names: str) -> list[Event]:
+        failing = {name: FailingNode(since, ("ml/x-1", "ml/y-1")) for name in names}
+        cluster.snapshot = replace(cluster.snapshot, failing_nodes=failing)
+        return cluster.run(2)
+
+    first, again = fail(100.25, "a", "b"), fail(100.75, "a", "b")
+    sound, later = fail(0.0), fail(700.0, "a")
+
+    assert [event.regarding.name for event in first] == ["a", "b"]
+    assert [again, sound] == [[], []]
+    assert [event.regarding.uid for event in later] == ["uid-a"]
+    event = first[0]
+    assert event.path == "/apis/events.k8s.io/v1/namespaces/default/events"
+    assert (event.reason, event.kind) == ("GPUPodsFailing", "Warning")
+    assert "ml/x-1, ml/y-1" in event.note
+    assert later[0].name != event.name
+
+
+def test_a_failing_node_that_was_not_written_is_told_again(describe: Describe) -> None:
+    cluster = ToldPods(known_node("a"), describe=describe)
+    failing = {"a": FailingNode(1.0, ("ml/x-1",))}
+    cluster.snapshot = replace(cluster.snapshot, failing_nodes=failing)
+    (event,) = cluster.run(1)
+    cluster.plan.forget(event)
+
+    assert cluster.run(1) == [event]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import falcon
@@ -6,6 +7,7 @@ import pytest
 
 from cluster.ledger.writer import SnapshotCell
 from scoring.gpu.node_gpus import NodeGpus
+from scoring.protocols import FailingNode
 from service.http.pages import ClusterResource, unit_of
 from tests.builders import make_node, make_pod, make_snapshot
 
@@ -55,6 +57,18 @@ def test_the_page_has_all_nodes_by_name_and_the_counts(
     assert names_of(page) == ["n1", "n2", "n3", "n4", "n5"]
     assert (page["nodeCount"], page["pendingPods"], page["generation"]) == (5, 1, 1)
     assert page["continue"] is None
+
+
+def test_the_page_names_all_failing_nodes() -> None:
+    failing = {name: FailingNode(0.0, ()) for name in ("b", "a")}
+    nodes = [make_node(name=name) for name in "abc"]
+    cell = SnapshotCell()
+    cell.publish(replace(make_snapshot(nodes=nodes), failing_nodes=failing))
+    app = falcon.App()
+    app.add_route("/cluster", ClusterResource(cell))
+    page = page_of(falcon.testing.TestClient(app), "limit=1")
+
+    assert page["failingNodes"] == ["a", "b"]
 
 
 def test_a_node_has_its_amounts_and_what_is_wrong_with_it(
