@@ -9,12 +9,13 @@ CODE := scoring cluster extender injector simulator service
 K8S ?= 1.36
 MINORS ?= 1.34 1.36 1.37
 SECONDS ?= 600
+TRACE ?= ../shared/traces
 # One more than processors: a test of a whole process waits for it, most of its time.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format requirements clean
+.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +71,9 @@ bench-cache: $(READY)  ## time list and watch of the cache, and its memory
 
 bench-fleet: $(READY)  ## sets of GPUs that jobs get on a mixed NVLink fleet, by way of placing them
 	$(BIN)/python -m bench.scoring.nvlink_fleet
+
+bench-trace: $(READY)  ## GPUs allocated on the public trace, by our profile and by others (TRACE=../shared/traces)
+	$(BIN)/python -m bench.simulator.trace --trace $(TRACE)
 
 bench-scheduler: $(READY)  ## time the real kube-scheduler, with us and without (K8S=1.36)
 	$(BIN)/python tests/e2e/build.py --minor $(K8S)

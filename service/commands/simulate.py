@@ -47,7 +47,7 @@ from simulator.report import (
     render_text,
 )
 from simulator.scheduler import SchedulerRules, Ties
-from simulator.simulation import Outcome, Simulation
+from simulator.simulation import Outcome, Progress, Simulation
 from simulator.verbs import ExtenderPolicy
 
 EXIT_NO_NODE: Final = 1
@@ -137,19 +137,19 @@ def simulate_pods(options: SimulateOptions) -> int:
     settings = settings or Settings()
     if options.dumps:
         settings = with_dumps(settings, options.dumps)
-    verb_options = build_verb_options(settings)
-    if options.lag and settings.extender.counts is None:
-        # A cache that lags is one of an API server, where kube-scheduler's count holds.
-        verb_options = replace(verb_options, is_enforcing=False)
+    verb_options = build_replay_options(settings, options.lag)
     workload = (
         _of_manifests(options, settings, verb_options, messages)
         if options.trace is None
-        else attempt(partial(_of_trace, options, settings, verb_options), messages)
+        else attempt(
+            partial(read_workload, options.trace, options, settings, verb_options),
+            messages,
+        )
     )
     if messages or workload is None:
         sys.stderr.write("\n".join(messages) + "\n")
         return EXIT_FAULTY_INPUT
-    report = _replay(options, settings, verb_options, workload)
+    report = Replays(options, settings, verb_options, workload).report()
     if options.plot is not None:
         written = attempt(
             partial(options.plot.write_text, render_svg(report)), messages
@@ -160,6 +160,17 @@ def simulate_pods(options: SimulateOptions) -> int:
     write_quietly(_rendered(report, options))
     is_short = options.trace is None and report.policies[0].refused
     return EXIT_NO_NODE if is_short else 0
+
+
+def build_replay_options(settings: Settings, lag: int) -> VerbOptions:
+    """Return the settings of the verbs for a cache that is so many placements behind.
+
+    One that lags is that of an API server, where kube-scheduler's own count holds.
+    """
+    options = build_verb_options(settings)
+    if lag and settings.extender.counts is None:
+        return replace(options, is_enforcing=False)
+    return options
 
 
 def _misused(options: SimulateOptions) -> Iterable[str]:
@@ -178,12 +189,14 @@ def _misused(options: SimulateOptions) -> Iterable[str]:
         yield f"wanted --trace, or --cluster and --pods; {' and '.join(missing)} lack"
 
 
-def _of_trace(
-    options: SimulateOptions, settings: Settings, verb_options: VerbOptions
+def read_workload(
+    folder: Path,
+    options: SimulateOptions,
+    settings: Settings,
+    verb_options: VerbOptions,
 ) -> Workload:
-    """Return the pods of a trace, by the published protocol."""
-    assert options.trace is not None  # noqa: S101 - for the type checker
-    trace = traces.read_trace(options.trace, options.pod_list)
+    """Return the pods of a trace, by the published protocol; raise `TraceError`."""
+    trace = traces.read_trace(folder, options.pod_list)
     if options.has_whole_gpus:
         trace = trace.in_whole_gpus()
     random = np.random.default_rng([options.seed, 0])
@@ -244,78 +257,80 @@ def _counted(snapshot: Snapshot) -> Cluster:
     return Cluster(snapshot, devices_of(snapshot))
 
 
-def _replay(
-    options: SimulateOptions,
-    settings: Settings,
-    verb_options: VerbOptions,
-    workload: Workload,
-) -> Report:
-    """Place the pods by our verbs, and by the other policies if they are wanted."""
-    others = (RANDOM, BEST_FIT, FGD) if options.is_comparing else ()
-    names = (settings.scoring.profile, *others)
-    runs = {
-        name: _run(options, settings, verb_options, workload, name) for name in names
-    }
-    label = settings.labels.interconnect
-    rows = [
-        build_row(
-            name, outcome, linked_part(outcome, workload.pods, cluster.snapshot, label)
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """The same pods on the same cluster, by one policy after the other."""
+
+    options: SimulateOptions
+    settings: Settings
+    verb_options: VerbOptions
+    workload: Workload
+
+    def report(self) -> Report:
+        """Place the pods by our verbs, and by the other policies if they are wanted."""
+        others = (RANDOM, BEST_FIT, FGD) if self.options.is_comparing else ()
+        names = (self.settings.scoring.profile, *others)
+        pods, label = self.workload.pods, self.settings.labels.interconnect
+        runs = {}
+        for name in names:
+            bar = ProgressBar(sys.stderr, name, len(pods))
+            runs[name] = self.run(name, bar.show)
+            bar.clear()
+        cluster, ours = runs[names[0]]
+        return Report(
+            len(cluster.names),
+            ours.capacity / WHOLE,
+            len(pods),
+            _conditions(self.options),
+            tuple(
+                build_row(name, run, linked_part(run, pods, own.snapshot, label))
+                for name, (own, run) in runs.items()
+            ),
+            tuple(PlacementRow(*placement) for placement in ours.placements),
         )
-        for name, (cluster, outcome) in runs.items()
-    ]
-    cluster, ours = runs[names[0]]
-    return Report(
-        len(cluster.names),
-        ours.capacity / WHOLE,
-        len(workload.pods),
-        _conditions(options),
-        tuple(rows),
-        tuple(PlacementRow(*placement) for placement in ours.placements),
-    )
 
+    def run(
+        self, name: str, progress: Progress = lambda _done: None
+    ) -> tuple[Cluster, Outcome]:
+        """Place the pods by one policy; return the cluster and what came of it.
 
-def _run(
-    options: SimulateOptions,
-    settings: Settings,
-    verb_options: VerbOptions,
-    workload: Workload,
-    name: str,
-) -> tuple[Cluster, Outcome]:
-    """Place the pods by one policy; return the cluster and what came of it."""
-    plugins = int(options.has_plugins)
-    rules = SchedulerRules(
-        options.percentage,
-        options.ties,
-        weight_for(settings.scoring.max_score),
-        fit_weight=plugins,
-        balance_weight=plugins,
-    )
-    ledger = workload.make_ledger()
-    cluster = workload.make_cluster(ledger)
-    random = np.random.default_rng([options.seed, 1])
-    policy: Policy
-    if name == RANDOM:
-        policy = RandomPolicy(cluster, random)
-    elif name == BEST_FIT:
-        policy = BestFit(cluster)
-    elif name == FGD:
-        policy = FragmentationDescent(cluster, workload.mix, workload.models)
-    else:
-        policy = ExtenderPolicy(
+        `name` is one of the other policies, or that of our own profile.
+        """
+        options, workload = self.options, self.workload
+        plugins = int(options.has_plugins)
+        rules = SchedulerRules(
+            options.percentage,
+            options.ties,
+            weight_for(self.settings.scoring.max_score),
+            fit_weight=plugins,
+            balance_weight=plugins,
+        )
+        ledger = workload.make_ledger()
+        cluster = workload.make_cluster(ledger)
+        random = np.random.default_rng([options.seed, 1])
+        policy = self._policy(name, cluster, ledger, random)
+        simulation = Simulation(cluster, rules, policy, workload.mix, workload.models)
+        return cluster, simulation.run(workload.pods, random, progress)
+
+    def _policy(
+        self, name: str, cluster: Cluster, ledger: Ledger, random: np.random.Generator
+    ) -> Policy:
+        if name == RANDOM:
+            return RandomPolicy(cluster, random)
+        if name == BEST_FIT:
+            return BestFit(cluster)
+        if name == FGD:
+            mix, models = self.workload.mix, self.workload.models
+            return FragmentationDescent(cluster, mix, models)
+        is_counting = self.settings.extender.placements_under_way
+        return ExtenderPolicy(
             cluster,
             ledger,
-            verb_options,
-            lag=options.lag,
-            assumed=AssumedPods(
-                is_counting=settings.extender.placements_under_way, clock=lambda: 0.0
-            ),
-            gpu_choice=options.gpu_choice,
+            self.verb_options,
+            lag=self.options.lag,
+            assumed=AssumedPods(is_counting=is_counting, clock=lambda: 0.0),
+            gpu_choice=self.options.gpu_choice,
         )
-    simulation = Simulation(cluster, rules, policy, workload.mix, workload.models)
-    bar = ProgressBar(sys.stderr, name, len(workload.pods))
-    outcome = simulation.run(workload.pods, random, bar.show)
-    bar.clear()
-    return cluster, outcome
 
 
 def _conditions(options: SimulateOptions) -> dict[str, str | int]:
