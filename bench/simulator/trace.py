@@ -239,8 +239,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     start = time.perf_counter()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
+    span = f"{seeds[0]} to {seeds[-1]}"
     print(
-        f"GPUs allocated, in %: mean and deviation over seeds {seeds[0]} to {seeds[-1]};"
+        f"GPUs allocated, in %: mean and deviation over seeds {span};"
         f" {OFFERED} % of the nodes\noffered, lots among equals, ours: {profile},"
         " shares of the tightest GPU, no score plugins"
     )
