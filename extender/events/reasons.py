@@ -18,6 +18,10 @@ from scoring.snapshot import Snapshot
 # As explanations do where a verb was called.
 REST_SECONDS: Final = 0.02
 
+# So much work may come before a rest: less is over before another thread, which waits
+# 5 ms for the interpreter, would have asked for it.
+WORK_SECONDS: Final = 0.004
+
 UNREADABLE: Final = "unreadable"
 
 
@@ -32,6 +36,8 @@ class Reasons:
         Returns how many requests of the extender's face were begun since the start.
     rest : callable
         Waits so many seconds.
+    busy : callable
+        Returns the seconds that this thread has worked.
     """
 
     def __init__(
@@ -39,11 +45,14 @@ class Reasons:
         options: Callable[[], VerbOptions],
         begun: Callable[[], int] = lambda: 0,
         rest: Callable[[float], None] = time.sleep,
+        busy: Callable[[], float] = time.thread_time,
     ) -> None:
         self._options = options
         self._begun = begun
         self._rest = rest
+        self._busy = busy
         self._seen = 0
+        self._rest_from = float("-inf")
 
     def __call__(self, record: PodRecord, snapshot: Snapshot) -> Told:
         """Return what is told of a pending pod."""
@@ -53,6 +62,7 @@ class Reasons:
         except WireError as error:
             return Told(f"The pod cannot be judged: {error}.", frozenset({UNREADABLE}))
         self._seen = self._begun()
+        self._rest_from = self._busy() + WORK_SECONDS
         deadline = NO_DEADLINE.giving_way(self._give_way)
         explanation = explain(subject, snapshot, options, deadline=deadline)
         summary = summarize(explanation, deadline=deadline)
@@ -60,8 +70,11 @@ class Reasons:
         return Told(printable(note), classes, is_warning=not summary.fits)
 
     def _give_way(self) -> None:
-        """Rest where a verb was called since it was last asked."""
+        """Rest after some work where a verb was called since it was last asked."""
+        if self._busy() < self._rest_from:
+            return
         begun = self._begun()
         if begun != self._seen:
             self._seen = begun
             self._rest(REST_SECONDS)
+        self._rest_from = self._busy() + WORK_SECONDS

@@ -1,5 +1,6 @@
 """How Events are written, and what is done where they are not taken."""
 
+import itertools
 import json
 import logging
 from typing import Any
@@ -227,8 +228,10 @@ def test_the_reasons_are_those_of_an_explanation() -> None:
     snapshot = make_snapshot(nodes=[make_node(gpus=2)], pods=pods)
     options = build_verb_options(make_settings())
     rests: list[float] = []
-    calls = iter(range(1000))
-    reasons = Reasons(lambda: options, lambda: next(calls), rests.append)
+    calls, work = iter(range(1000)), itertools.count()
+    reasons = Reasons(
+        lambda: options, lambda: next(calls), rests.append, lambda: next(work)
+    )
 
     small, large = (
         reasons(pod, snapshot)
@@ -240,6 +243,20 @@ def test_the_reasons_are_those_of_an_explanation() -> None:
     assert small.classes != large.classes
     assert (small.is_warning, large.is_warning) == (False, True)
     assert rests  # the verbs were called meanwhile
+
+
+def test_short_work_on_a_description_is_done_without_a_rest() -> None:
+    (pod,) = make_snapshot(pods=[make_pod(gpus=4)]).pending
+    assert isinstance(pod, PodRecord)
+    options, calls = build_verb_options(make_settings()), iter(range(1000))
+    rests: list[float] = []
+    reasons = Reasons(
+        lambda: options, lambda: next(calls), rests.append, busy=lambda: 0.0
+    )
+
+    reasons(pod, make_snapshot(nodes=[make_node(gpus=2)]))
+
+    assert rests == []
 
 
 def test_a_pod_of_too_many_resources_is_told_so() -> None:
