@@ -15,7 +15,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format image-tree requirements clean
+.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format image-tree release-check requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,7 +53,7 @@ check: $(READY)  ## format, lint, types, layers, benchmarks untimed
 	$(BIN)/mypy
 	$(BIN)/mypy tests bench
 	$(BIN)/mypy deploy/kubectl/kubectl-gpu
-	$(BIN)/mypy deploy/image/build_tree.py
+	$(BIN)/mypy deploy/image/build_tree.py deploy/release_check.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q --benchmark-disable bench
 
@@ -102,6 +102,9 @@ image-tree: $(READY)  ## build the files of the image, measure them, start them
 	$(BIN)/python deploy/image/build_tree.py --check-arm64
 	$(BIN)/python deploy/image/build_tree.py
 	$(BIN)/python -m pytest -q -m image tests/image
+
+release-check: image-tree  ## build wheel, sdist and image, install them in a clean place, run them
+	$(BIN)/python deploy/release_check.py
 
 requirements: $(READY)  ## pin the newest versions, with hashes and without addresses
 	$(BIN)/python -m pip install --quiet pip-tools

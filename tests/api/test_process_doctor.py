@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from tests.service_process import ServiceProcess, run_command, wait_until
 
 pytestmark = pytest.mark.usefixtures("root_logger_as_it_was")
 
+VERSION: Final = version("gpu-extender")
 HOUR: Final = 3600.0
 DAY: Final = 86_400.0
 HOST: Final = "gpu-extender.gpu-extender.svc"
@@ -816,7 +818,7 @@ def test_the_text_fits_a_terminal_and_says_why_and_what_to_do(
             str(installation.callers / "kubeconfig"),
         )
 
-    head, mark, last = result.stdout.partition("gpu-extender 0.1.0")
+    head, mark, last = result.stdout.partition(f"gpu-extender {VERSION}")
     last = mark + last
     assert head == (
         "1 fault found.\n"
@@ -831,5 +833,6 @@ def test_the_text_fits_a_terminal_and_says_why_and_what_to_do(
         "- calls: no GPU pod has been placed since the process started\n"
         "\n"
     )
-    assert last.startswith(f"gpu-extender 0.1.0 on {socket.gethostname()}: 1 nodes; 0")
+    host = socket.gethostname()
+    assert last.startswith(f"gpu-extender {VERSION} on {host}: 1 nodes; 0")
     assert max(map(len, result.stdout.splitlines())) <= 100
