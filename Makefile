@@ -88,7 +88,7 @@ fuzz-reviews: $(READY)  ## mutated admission reviews against the webhook (SECOND
 
 e2e: $(READY)  ## the suite on a real control plane (K8S=1.36)
 	$(BIN)/python tests/e2e/build.py --minor $(K8S)
-	K8S=$(K8S) $(BIN)/python -m pytest -q -m "e2e and not long" tests/e2e
+	K8S=$(K8S) IMAGE_TREE=$(IMAGE_TREE) $(BIN)/python -m pytest -q -m "e2e and not long" tests/e2e
 
 e2e-full: $(MINORS:%=e2e-full-%)  ## the suite with its long tests, on each minor (make -j3 runs all at once)
 

@@ -1,8 +1,9 @@
 """The product under test: `gpu-extender serve` as a process."""
 
 import http.client
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,10 @@ from tests.e2e.harness.process import ManagedProcess
 from tests.e2e.harness.reaper import Reaper
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
+# The files of the image that the suite is to run on, in place of the checkout.
+IMAGE_TREE: Final = (
+    Path(os.environ["IMAGE_TREE"]).resolve() if os.environ.get("IMAGE_TREE") else None
+)
 READY_PATH: Final = "/readyz/extender"
 TIMEOUT_SECONDS: Final = 10.0
 
@@ -64,6 +69,22 @@ def http_get(port: int, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
+def service_command() -> Sequence[str]:
+    """Return how the service is started: from the checkout or the image's tree."""
+    if IMAGE_TREE is None:
+        return (sys.executable, "-m", "service")
+    python = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
+    start = "import sys; from service.commands.cli import main; sys.exit(main())"
+    return (str(python), "-s", "-c", start)  # nothing of the virtual environment
+
+
+def service_environment() -> Mapping[str, str]:
+    """Return the variables by which the image's tree is found, if that is tried."""
+    if IMAGE_TREE is None:
+        return {}
+    return {"PYTHONPATH": str(IMAGE_TREE / "opt" / "gpu-extender" / "lib")}
+
+
 def make_service(  # noqa: PLR0913 - every argument is named
     settings: Mapping[str, Any],
     *,
@@ -84,12 +105,12 @@ def make_service(  # noqa: PLR0913 - every argument is named
 
     process = ManagedProcess(
         name,
-        [sys.executable, "-m", "service", "serve", "--config", config],
+        [*service_command(), "serve", "--config", config],
         log_path=log_folder / f"{name}.log",
         is_ready=is_ready,
         reaper=reaper,
-        env=env,
-        cwd=REPOSITORY,
+        env={**service_environment(), **(env or {})},
+        cwd=REPOSITORY if IMAGE_TREE is None else Path("/"),
     )
     service = Service(process, port)
     return service
