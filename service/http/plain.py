@@ -118,13 +118,17 @@ def waitress_options(settings: ServerSettings, threads: int = 8) -> dict[str, An
 
 def wait_quiet(is_idle: Callable[[], bool], seconds: float) -> bool:
     """Wait until nothing has been done for a moment; return whether that came."""
-    deadline = time.monotonic() + seconds
     quiet_since = time.monotonic()
-    while (now := time.monotonic()) < min(deadline, quiet_since + QUIET_SECONDS):
+    deadline = quiet_since + seconds
+    while True:
         time.sleep(0.01)
-        if not is_idle():
+        is_quiet = is_idle()
+        # A look on a busy machine may last for longer than a moment.
+        now = time.monotonic()
+        if not is_quiet:
             quiet_since = now
-    return is_idle()
+        if now >= min(deadline, quiet_since + QUIET_SECONDS):
+            return is_quiet
 
 
 class HttpServer:
