@@ -54,6 +54,14 @@ class ApiStream(Protocol):
         ...
 
 
+class ObjectReader(Protocol):
+    """Whoever has objects by their paths."""
+
+    def read(self, path: str) -> bytes:
+        """Return the object at `path`; raise `ApiError` without one."""
+        ...
+
+
 class Api(Protocol):
     """Raw requests to one API server; any thread may call it.
 

@@ -4,18 +4,16 @@ import http.client
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
-from cluster.api.protocol import ApiError, NamedApi
-from service.certificates.store import REGISTRATIONS
 from service.cluster_link import connect_to
 from service.commands.inputs import (
     EXIT_FAULTY_INPUT,
@@ -25,14 +23,8 @@ from service.commands.inputs import (
     read_or_default,
     write_quietly,
 )
+from service.doctor.callers_view import with_callers_view, with_scheduler_config
 from service.doctor.certificate import day, read_chain
-from service.doctor.leases import (
-    LEASE,
-    check_own_lease,
-    check_scheduler_lease,
-    leader_host,
-    read_lease,
-)
 from service.doctor.page import (
     Facts,
     Finding,
@@ -40,16 +32,7 @@ from service.doctor.page import (
     Unchecked,
     empty_facts,
 )
-from service.doctor.registration import REGISTRATION, Registration, check_registration
-from service.doctor.scheduler import (
-    CALLS,
-    CONFIGURATION,
-    SchedulerConfig,
-    check_calls,
-    check_scheduler_config,
-    read_scheduler_config,
-)
-from service.doctor.services import check_services
+from service.doctor.scheduler import read_scheduler_config
 from service.http.middleware import DOCTOR_PATH
 from service.settings.process import ClusterSettings
 from service.settings.settings import Settings
@@ -65,8 +48,6 @@ PAGE_SECONDS: Final = 40.0
 CONNECT_SECONDS: Final = 4.0
 
 WIDTH: Final = 100
-
-_Found = Finding | Unchecked
 
 
 class DoctorOptionError(ValueError):
@@ -126,7 +107,9 @@ def run_doctor(options: DoctorOptions) -> int:
         write_quietly(render(page, options.output))
         sys.stderr.write(f"{error}\n")
         return EXIT_NOT_REACHED
-    page = _with_callers_view(page, api, config, str(options.scheduler_config))
+    if config is not None:
+        page = with_scheduler_config(page, config, str(options.scheduler_config))
+    page = with_callers_view(page, api, time.time())
     write_quietly(render(page, options.output))
     return EXIT_FINDINGS if page.findings else 0
 
@@ -228,63 +211,6 @@ def _other_version(url: str, how: str) -> Finding:
         "Nothing that the service knows of itself is in this report.",
         "Use the command of the service's version, or update the service.",
     )
-
-
-def _with_callers_view(
-    page: Page, api: NamedApi, config: SchedulerConfig | None, name: str
-) -> Page:
-    """Return the page with what the caller's rights show beside."""
-    facts = page.facts
-    leader = _leader(api, facts)
-    found: list[_Found] = [*page.findings, *page.unchecked]
-    if isinstance(leader, str):  # we know better than the service, perhaps
-        found = [item for item in found if item.check != CALLS]
-        found += check_calls(facts, leader)
-    if config is not None:
-        found = [item for item in found if item.check != CONFIGURATION]
-        found += check_scheduler_config(facts, config, name)
-    found += _examine_registration(api, facts)
-    found += _examine_leases(api, facts)
-    findings = dict.fromkeys(item for item in found if isinstance(item, Finding))
-    unchecked = dict.fromkeys(item for item in found if isinstance(item, Unchecked))
-    return Page(tuple(findings), tuple(unchecked), facts)
-
-
-def _leader(api: NamedApi, facts: Facts) -> str | None:
-    """Return the host of the kube-scheduler that leads, None if it is not told."""
-    try:
-        lease = read_lease(api, facts.scheduler_lease)
-    except (ApiError, msgspec.MsgspecError):
-        return None
-    return "" if lease is None else leader_host(lease)
-
-
-def _examine_registration(api: NamedApi, facts: Facts) -> Iterator[_Found]:
-    """Yield what is wrong with the registration, and with whom it calls."""
-    path = f"{REGISTRATIONS}/{quote(facts.registration_name)}"
-    registration: Registration | None = None
-    try:
-        registration = msgspec.json.decode(api.read(path), type=Registration)
-    except ApiError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            yield Unchecked(REGISTRATION, f"you may not read it: {error}")
-            return
-    except msgspec.MsgspecError as error:
-        yield Unchecked(REGISTRATION, f"it cannot be read: {error}")
-        return
-    yield from check_registration(facts, registration, time.time())
-    if registration is not None:
-        yield from check_services(api, facts, registration)
-
-
-def _examine_leases(api: NamedApi, facts: Facts) -> Iterator[_Found]:
-    """Yield what is wrong with the Leases."""
-    now = time.time()
-    try:
-        yield from check_scheduler_lease(api, facts.scheduler_lease, now)
-        yield from check_own_lease(api, facts, now)
-    except (ApiError, msgspec.MsgspecError) as error:
-        yield Unchecked(LEASE, f"it cannot be read: {error}")
 
 
 def render(page: Page, output: str) -> str:

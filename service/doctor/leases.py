@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cluster.api.protocol import Api, ApiError
+from cluster.api.protocol import ApiError, ObjectReader
 from cluster.decode.objects import parse_time
 from service.doctor.page import Facts, Finding, span_text
 
@@ -36,7 +36,7 @@ def lease_path(where: str) -> str:
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
 
 
-def read_lease(api: Api, where: str) -> Lease | None:
+def read_lease(api: ObjectReader, where: str) -> Lease | None:
     """Return a Lease, None if there is none, or none is named.
 
     Raises `ApiError` if we may not, and `msgspec.MsgspecError` for what is none.
@@ -60,8 +60,11 @@ def leader_host(lease: Lease) -> str:
     return holder.rpartition("_")[0] or holder
 
 
-def check_scheduler_lease(api: Api, where: str, now: float) -> Iterator[Finding]:
+def check_scheduler_lease(
+    api: ObjectReader, facts: Facts, now: float
+) -> Iterator[Finding]:
     """Yield a finding about a Lease of kube-scheduler that nobody renews."""
+    where = facts.scheduler_lease
     lease = read_lease(api, where)
     age = None if lease is None else _late_age(lease, now)
     if lease is not None and age is not None:
@@ -73,7 +76,7 @@ def check_scheduler_lease(api: Api, where: str, now: float) -> Iterator[Finding]
         )
 
 
-def check_own_lease(api: Api, facts: Facts, now: float) -> Iterator[Finding]:
+def check_own_lease(api: ObjectReader, facts: Facts, now: float) -> Iterator[Finding]:
     """Yield a finding about the Lease by which one replica answers for all."""
     if not facts.elects_in:
         return

@@ -4,7 +4,7 @@ import re
 import ssl
 from collections.abc import Iterator, Sequence
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from cryptography import x509
@@ -51,14 +51,22 @@ class ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
         """The name for which the certificate must stand."""
         if self.service is not None:
             return f"{self.service.name}.{self.service.namespace}.svc"
-        return urlsplit(self.url).hostname or ""
+        return self._parts.hostname or ""
+
+    @property
+    def _parts(self) -> SplitResult:
+        """The address; one without host where it is none."""
+        try:
+            return urlsplit(self.url)
+        except ValueError:
+            return urlsplit("")
 
     @property
     def path(self) -> str:
         """The path that is called."""
         if self.service is not None:
             return self.service.path
-        return urlsplit(self.url).path or "/"
+        return self._parts.path or "/"
 
 
 class _Rule(msgspec.Struct, frozen=True, rename="camel"):

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cluster.api.protocol import Api, ApiError
+from cluster.api.protocol import ApiError, ObjectReader
 from service.doctor.page import Facts, Finding, Unchecked, listed
 from service.doctor.registration import Registration, ServiceReference
 
@@ -48,7 +48,7 @@ class _Slices(msgspec.Struct, frozen=True):
 
 
 def check_services(
-    api: Api, facts: Facts, registration: Registration
+    api: ObjectReader, facts: Facts, registration: Registration
 ) -> Iterator[Finding | Unchecked]:
     """Yield what is wrong with the Services that a registration calls."""
     called = [webhook.client_config.service for webhook in registration.webhooks or ()]
@@ -62,7 +62,7 @@ def check_services(
 
 
 def _check_service(
-    api: Api, facts: Facts, service: ServiceReference
+    api: ObjectReader, facts: Facts, service: ServiceReference
 ) -> Iterator[Finding]:
     """Yield what is wrong with one Service; raise `ApiError` if it is not told."""
     where = f"{service.namespace}/{service.name}"

@@ -51,7 +51,7 @@ MAX_REVIEW_BYTES: Final = 7 * 2**20
 
 # Paths that take one object of the API server or two. Larger bodies are read into trees
 # for seconds, in which no verb computes.
-_OBJECT_PATHS: Final = frozenset({MUTATE_PATH, EXPLAIN_PATH})
+_OBJECT_PATHS: Final = frozenset({MUTATE_PATH, EXPLAIN_PATH, DOCTOR_PATH})
 
 
 # Of a caller's `X-Request-Id`, which each log line of the request repeats.

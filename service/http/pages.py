@@ -1,5 +1,6 @@
-"""``GET /cluster``, ``/metrics`` and ``/doctor``: what is known, done and amiss."""
+"""``/cluster``, ``/metrics`` and ``/doctor``: what is known, done and amiss."""
 
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -9,9 +10,13 @@ import prometheus_client
 
 from cluster.ledger.writer import SnapshotSource
 from extender.explain.http import refuse_unknown_parameters, unknown_node
+from extender.wire.fields import DECODE_ERRORS, decode_message
+from extender.wire.filter import WireError
+from scoring.faults import Fault
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.resources import is_part, is_whole_gpu
 from scoring.snapshot import Snapshot
+from service.doctor.callers_view import SentObjects, with_callers_view
 from service.doctor.self_check import SelfCheck
 from service.metrics import Metrics
 
@@ -143,15 +148,30 @@ class MetricsResource:
 class DoctorResource:
     """``GET /doctor``: findings, what was not checked, and the facts behind, as JSON.
 
-    The only request that waits for the API server: `self_check.ASK_SECONDS` for all
+    ``POST`` adds what objects show that the caller has read: see `SentObjects`. The
+    only requests that wait for the API server: `self_check.ASK_SECONDS` for all
     rights, and five seconds for each of a few other questions, at most.
     """
 
-    def __init__(self, self_check: SelfCheck) -> None:
+    def __init__(
+        self, self_check: SelfCheck, clock: Callable[[], float] = time.time
+    ) -> None:
         self._self_check = self_check
+        self._clock = clock
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Examine, and answer."""
         refuse_unknown_parameters(req, ())
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(self._self_check.examine())
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Examine, judge the objects in the body, too, and answer."""
+        refuse_unknown_parameters(req, ())
+        try:
+            sent = msgspec.json.decode(req.bounded_stream.read(), type=SentObjects)
+        except DECODE_ERRORS as error:
+            raise WireError([Fault("body", decode_message(error))]) from error
+        page = with_callers_view(self._self_check.examine(), sent, self._clock())
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(page)

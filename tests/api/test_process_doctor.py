@@ -1,10 +1,12 @@
-"""Broken installations, each named by the real process and by the command."""
+"""Broken installations, each named by the real process and by both commands."""
 
+import argparse
 import contextlib
 import datetime as dt
 import io
 import json
 import socket
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -14,8 +16,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from cluster.api.protocol import ApiError
 from service.certificates.x509 import issue_leaf, make_authority
+from service.cluster_link import connect_to
 from service.commands.cli import main
+from service.settings.process import ClusterSettings
 from tests.builders import GPU, make_node, make_pod
 from tests.doctor import (
     make_registration_tree,
@@ -24,11 +29,13 @@ from tests.doctor import (
 )
 from tests.fakes.api_http import Silence, Status
 from tests.fakes.api_server import FakeApiServer
+from tests.kubectl_gpu import load_script
 from tests.service_process import ServiceProcess, run_command, wait_until
 
 pytestmark = pytest.mark.usefixtures("root_logger_as_it_was")
 
 VERSION: Final = version("gpu-extender")
+KUBECTL_GPU: Final = load_script()
 HOUR: Final = 3600.0
 DAY: Final = 86_400.0
 HOST: Final = "gpu-extender.gpu-extender.svc"
@@ -150,7 +157,10 @@ def findings(service: ServiceProcess) -> list[tuple[str, str]]:
 def doctor(
     installation: Installation, service: ServiceProcess | None, *arguments: str
 ) -> tuple[int, list[tuple[str, str]], str]:
-    """Run the command; return its status, its findings and what it complained of."""
+    """Run the command; return its status, its findings and what it complained of.
+
+    `kubectl gpu doctor` with the caller's rights must say the same.
+    """
     port = 1 if service is None else service.port
     out, err = io.StringIO(), io.StringIO()
     kubeconfig = str(installation.callers / "kubeconfig")
@@ -159,7 +169,39 @@ def doctor(
         status = main([*command, "--kubeconfig", kubeconfig, *arguments])
     page = json.loads(out.getvalue() or '{"findings": []}')
     found = [(item["check"], item["what"]) for item in page["findings"]]
+    if service is not None and not arguments and not err.getvalue():
+        said = plugin(service, Path(kubeconfig))
+        assert said == (status, page["findings"], page["unchecked"])
     return status, found, err.getvalue()
+
+
+@dataclass(frozen=True)
+class RawReads:
+    """kubectl, as far as it gets raw objects with a kubeconfig."""
+
+    kubeconfig: Path
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        *verb, path = arguments
+        assert verb == ["get", "--raw"]
+        settings = ClusterSettings(kubeconfig=str(self.kubeconfig))
+        try:
+            body = connect_to(settings, Path.cwd()).read(path).decode()
+        except ApiError as error:
+            # What is told of other faults is their text.
+            name = "(NotFound)" if error.status == 404 else ""
+            return subprocess.CompletedProcess(arguments, 1, "", f"{name}{error}")
+        return subprocess.CompletedProcess(arguments, 0, body, "")
+
+
+def plugin(service: ServiceProcess, kubeconfig: Path) -> tuple[int, Any, Any]:
+    """Run `kubectl gpu doctor`; return its status and both lists."""
+    url, out = f"http://127.0.0.1:{service.port}", io.StringIO()
+    options = argparse.Namespace(url=url, output="json")
+    with contextlib.redirect_stdout(out):
+        status = KUBECTL_GPU.doctor(RawReads(kubeconfig), options)
+    page = json.loads(out.getvalue())
+    return status, page["findings"], page["unchecked"]
 
 
 @pytest.fixture

@@ -211,15 +211,49 @@ def test_the_replica_beside_the_leader_is_asked(
     assert f"does not answer on {NAME}/{NAME}-host-2" in err
 
 
-def test_findings_are_those_of_the_service(installed: Product, admin: Caller) -> None:
-    found = installed.get_json("/doctor")["findings"]
+@pytest.fixture
+def misled(installed: Product) -> Iterator[Product]:
+    """A registration of the webhook that leads to a Service that is not there."""
+    service = {"namespace": NAME, "name": "nobody", "path": "/mutate"}
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods"],
+    }
+    webhook = {
+        "name": "pods.gpu-extender.io",
+        "clientConfig": {"service": service},
+        "rules": [rule],
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    installed.client.apply(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": NAME},
+            "webhooks": [webhook],
+        }
+    )
+    yield installed
+    installed.plane.kubectl("delete", "mutatingwebhookconfiguration", NAME)
+
+
+def test_findings_are_those_of_the_service_and_of_the_caller(
+    misled: Product, admin: Caller
+) -> None:
+    found = misled.get_json("/doctor")["findings"]
 
     status, out, err = admin.gpu("doctor", "-o", "json")
 
-    assert (status, err) == (1 if found else 0, "")
-    assert [item["check"] for item in json.loads(out)["findings"]] == [
-        item["check"] for item in found
-    ]
+    assert (status, err) == (1, "")
+    page = json.loads(out)
+    assert [item for item in page["findings"] if item in found] == found
+    more = [item["what"] for item in page["findings"] if item not in found]
+    assert more == [f"There is no Service {NAME}/nobody, which the registration calls."]
+    assert not [item for item in page["unchecked"] if "not read it" in item["why"]]
     assert admin.gpu("doctor")[1].splitlines()[-1].endswith(f"{NAME}-host-1.")
 
 

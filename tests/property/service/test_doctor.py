@@ -1,8 +1,15 @@
 """What the two commands print is what the doctor finds no fault in."""
 
+import json
+from typing import Any
+
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.certificates.store import REGISTRATIONS
+from service.doctor.callers_view import SentObjects, with_callers_view
+from service.doctor.page import Page
 from service.doctor.registration import check_registration
 from service.doctor.scheduler import check_scheduler_config
 from tests.doctor import (
@@ -77,3 +84,47 @@ def test_a_printed_scheduler_configuration_fits_its_settings(
     config = read_scheduler(make_scheduler_tree(resources, settings, port))
 
     assert list(check_scheduler_config(facts, config, "s.yaml")) == []
+
+
+# Fields of a registration, with values that an API server would refuse.
+LEAVES = st.none() | st.integers() | st.text(max_size=8) | st.just("http://[")
+FIELDS = st.sampled_from(
+    [
+        *("webhooks", "name", "clientConfig", "service", "url", "caBundle", "rules"),
+        *("namespace", "path", "port", "spec", "items", "ports", "endpoints"),
+        *("holderIdentity", "renewTime", "matchConditions", "expression"),
+    ]
+)
+OBJECTS = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=5)
+    ),
+    max_leaves=20,
+)
+WEBHOOK = {"name": "a", "clientConfig": {}}
+CLIENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "url": st.sampled_from(["http://[", "x", "https://a/b"]) | st.text(max_size=8),
+        "caBundle": st.sampled_from(["", "AAAA", "/////w=="]),
+    },
+)
+
+
+@given(OBJECTS, CLIENTS, OBJECTS)
+def test_whatever_a_caller_sends_is_judged_or_named_as_unread(
+    tree: Any, client: Any, lease: Any
+) -> None:
+    facts = make_facts(elects_in="a", lease_name="b")
+    registered = f"{REGISTRATIONS}/{facts.registration_name}"
+    leases = "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
+    for registration in (tree, {"webhooks": [{**WEBHOOK, "clientConfig": client}]}):
+        objects = {registered: registration, leases: lease}
+        body = json.dumps({"objects": objects}).encode()
+        sent = msgspec.json.decode(body, type=SentObjects)
+
+        page = with_callers_view(Page((), (), facts), sent, NOW)
+
+        # What was not sent, at the least: kube-scheduler's Lease.
+        assert [item.check for item in page.unchecked].count("Lease") >= 1

@@ -860,6 +860,131 @@ def test_a_sound_installation_ends_with_0(
     assert (status, out.splitlines()[0]) == (0, "No fault found.")
 
 
+LEASE_OF: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
+REGISTERED: Final = (
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ge"
+)
+CALLED: Final = "/api/v1/namespaces/ns/services/hook"
+SLICES: Final = (
+    "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices"
+    "?labelSelector=kubernetes.io%2Fservice-name%3Dhook"
+)
+FACTS: Final = {
+    "source": "kubernetes",
+    "schedulerLease": "kube-system/kube-scheduler",
+    "electsIn": "ge-ns",
+    "leaseName": "ge-lease",
+    "registrationName": "ge",
+}
+
+
+def doctor_with(
+    service: FakeService, capsys: pytest.CaptureFixture[str], **facts: Any
+) -> Any:
+    """Run the doctor of a service with such facts; return what it was sent."""
+    page = {"findings": [], "unchecked": [], "facts": {**FACTS, **facts}}
+    service.pages["/doctor"] = service.json(page)
+    assert run(capsys, "doctor", "--url", service.url)[::2] == (0, "")
+    assert service.asked[0] == ("/doctor", b"")
+    return json.loads(service.asked[1][1]) if service.asked[1:] else None
+
+
+def test_what_the_caller_may_read_is_sent_to_be_judged(
+    kubectl: KubectlStandIn, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, leader = (
+        LEASE_OF.format("ge-ns", "ge-lease"),
+        LEASE_OF.format("kube-system", "kube-scheduler"),
+    )
+    client = {"service": {"namespace": "ns", "name": "hook"}}
+    registration = {"webhooks": [{"clientConfig": client}, {"clientConfig": {}}, 1]}
+    kubectl.answer(f"get --raw {REGISTERED}", registration)
+    kubectl.answer(f"get --raw {SLICES}", {"items": []})
+    kubectl.answer(f"get --raw {leader}", {"spec": {}})
+    kubectl.refuse(f"get --raw {own}", "Error from server (NotFound): none there\n")
+    kubectl.refuse(f"get --raw {CALLED}", "Error from server (Forbidden): not you\n")
+
+    assert doctor_with(service, capsys) == {
+        "objects": {
+            leader: {"spec": {}},
+            own: None,
+            REGISTERED: registration,
+            SLICES: {"items": []},
+        },
+        "unread": {CALLED: "Error from server (Forbidden): not you"},
+    }
+
+
+def test_without_kubectl_what_was_not_read_is_told(
+    service: FakeService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("KUBECTL", raising=False)
+
+    sent = doctor_with(service, capsys)
+
+    assert sent["objects"] == {}
+    assert set(sent["unread"].values()) == {
+        "There is no kubectl on the PATH, which makes the connection"
+    }
+
+
+def test_an_object_that_is_none_is_not_sent(
+    kubectl: KubectlStandIn, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl.answer(f"get --raw {REGISTERED}", "<html>")
+
+    sent = doctor_with(service, capsys, electsIn="", schedulerLease="")
+
+    assert sent == {"objects": {}, "unread": {REGISTERED: "it is no JSON"}}
+
+
+@pytest.mark.parametrize("name", ["../secrets/x", "a?watch", "-f", "", 1, None])
+def test_nothing_else_is_read_for_a_service(
+    kubectl: KubectlStandIn,
+    service: FakeService,
+    capsys: pytest.CaptureFixture[str],
+    name: Any,
+) -> None:
+    sent = doctor_with(
+        service,
+        capsys,
+        electsIn="gpu-extender",
+        leaseName=name,
+        registrationName=name,
+        schedulerLease=f"{name}/{name}" if name else name,
+    )
+
+    assert sent == {"objects": {}, "unread": {}} or name in {1, None}
+    assert not [words for words, _ in kubectl.calls() if ".." in words[-1]]
+
+
+def test_a_service_over_files_is_sent_nothing(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert doctor_with(service, capsys, source="file") is None
+
+
+def test_a_service_that_takes_no_objects_is_of_another_version(
+    kubectl: KubectlStandIn, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del kubectl
+    page = {"findings": [], "unchecked": [], "facts": {"source": "kubernetes"}}
+    replies = [service.json(page), service.json({"title": "405"}, 405)]
+
+    def reply(*_: Any) -> Reply:
+        return replies.pop(0)
+
+    with serving(reply) as url:
+        status, out, err = run(capsys, "doctor", "--url", url)
+
+    assert (status, out) == (3, "")
+    assert "its /doctor takes no objects" in err
+
+
 # Completion, and the file itself
 
 
