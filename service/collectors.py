@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
+from scoring.snapshot import Snapshot
 from scoring.topology.devices import CONTRADICTED
 from service.certificates.files import ServedCertificate
 from service.doctor.offers import MAX_TOLD, OfferWatch
@@ -36,17 +37,56 @@ class ClusterCollector(Collector):
 
     def collect(self) -> list[Metric]:
         """Return the gauges of this moment."""
+        families = [
+            GaugeMetricFamily(name, text) for name, text in CLUSTER_GAUGES.items()
+        ]
         named = GaugeMetricFamily(
             "gpu_extender_node_failing",
             "1 for a node that counts as failing.",
             labels=["node"],
         )
-        with contextlib.suppress(NotSyncedError):
-            snapshot = self._source.current()
-            if self._is_speaker():
+        if self._is_speaker():
+            values: tuple[int, ...] = (0,) * len(families)
+            with contextlib.suppress(NotSyncedError):
+                snapshot = self._source.current()
+                values = _count_whole_cluster(snapshot)
                 for name in sorted(snapshot.failing_nodes)[:MAX_FAILING]:
                     named.add_metric([name], 1)
-        return [named]
+            for family, value in zip(families, values, strict=True):
+                family.add_metric([], value)
+        return [*families, named]
+
+
+# metric -> its text
+CLUSTER_GAUGES: Final = {
+    "gpu_extender_failing_nodes": (
+        "Nodes that score 0 because pods of several owners failed on them."
+    ),
+    "gpu_extender_unreadable_pending_pods": (
+        "Pending pods with an annotation on GPU types that cannot be read."
+    ),
+    "gpu_extender_unreadable_gpu_memory_nodes": (
+        "Nodes with a label that states less memory than any GPU has."
+    ),
+    "gpu_extender_unreadable_link_nodes": (
+        "Nodes whose annotation about links counts for nothing."
+    ),
+    "gpu_extender_unreadable_device_nodes": (
+        "Nodes whose pods' annotations about their GPUs contradict the node."
+    ),
+}
+
+
+def _count_whole_cluster(snapshot: Snapshot) -> tuple[int, ...]:
+    """Return the values of `CLUSTER_GAUGES`, in their order."""
+    is_unread = [gpus.is_memory_unread for gpus in snapshot.gpus.kinds]
+    return (
+        int(np.count_nonzero(snapshot.failing)),
+        sum(not pod.gpu_requirements.is_readable for pod in snapshot.pending),
+        int(np.count_nonzero(np.array(is_unread)[snapshot.gpus.codes])),
+        sum(bool(node.links.fault) for node in snapshot.facts),
+        int(np.count_nonzero(snapshot.gpus.free_sets == CONTRADICTED)),
+    )
 
 
 class CacheCollector(Collector):
@@ -72,18 +112,9 @@ class CacheCollector(Collector):
 
     def collect(self) -> list[Metric]:
         """Return the gauges of this moment."""
-        generation = failing = unreadable = unread = links = devices = 0
+        generation = 0
         with contextlib.suppress(NotSyncedError):
-            snapshot = self._source.current()
-            generation = snapshot.generation
-            failing = int(np.count_nonzero(snapshot.failing))
-            unreadable = sum(
-                not pod.gpu_requirements.is_readable for pod in snapshot.pending
-            )
-            is_unread = [gpus.is_memory_unread for gpus in snapshot.gpus.kinds]
-            links = sum(bool(node.links.fault) for node in snapshot.facts)
-            devices = int(np.count_nonzero(snapshot.gpus.free_sets == CONTRADICTED))
-            unread = int(np.count_nonzero(np.array(is_unread)[snapshot.gpus.codes]))
+            generation = self._source.current().generation
         families: list[Metric] = [
             _gauge(
                 "gpu_extender_cache_synced", "1 once all is counted.", generation > 0
@@ -92,31 +123,6 @@ class CacheCollector(Collector):
                 "gpu_extender_cache_snapshot_generation",
                 "Number of the newest snapshot; 0 before the first.",
                 generation,
-            ),
-            _gauge(
-                "gpu_extender_failing_nodes",
-                "Nodes that score 0 because pods of several owners failed on them.",
-                failing,
-            ),
-            _gauge(
-                "gpu_extender_unreadable_pending_pods",
-                "Pending pods with an annotation on GPU types that cannot be read.",
-                unreadable,
-            ),
-            _gauge(
-                "gpu_extender_unreadable_gpu_memory_nodes",
-                "Nodes with a label that states less memory than any GPU has.",
-                unread,
-            ),
-            _gauge(
-                "gpu_extender_unreadable_link_nodes",
-                "Nodes whose annotation about links counts for nothing.",
-                links,
-            ),
-            _gauge(
-                "gpu_extender_unreadable_device_nodes",
-                "Nodes whose pods' annotations about their GPUs contradict the node.",
-                devices,
             ),
         ]
         objects = GaugeMetricFamily(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.api.test_process_failing_nodes import refused_pod
+from tests.api.test_process_failing_nodes import FAILING, refused_pod
 from tests.api.test_process_fallback import SLICE
 from tests.api.test_process_lease import HELD, NO_SPEC, QUICK, Replicas
 from tests.builders import make_node, make_pod
@@ -130,12 +130,31 @@ def test_a_failing_node_is_told_and_named_by_the_holder_alone(
 
     note = events_of(api)["Node", "a"]["note"]
     assert {"default/x", "default/y"} <= set(note.rstrip(".").replace(",", "").split())
-    for process in processes:
-        assert process.get("/cluster").json()["failingNodes"] == ["a"]
-        is_named = 'gpu_extender_node_failing{node="a"} 1' in metrics_of(process)
-        assert is_named == (process.metric(HELD) == 1)
-    assert sum(process.metric(HELD) for process in processes) == 1
+    assert [p.get("/cluster").json()["failingNodes"] for p in processes] == [["a"]] * 2
+    shown = [f"{HELD} 1.0", 'gpu_extender_node_failing{node="a"} 1.0', f"{FAILING} 1.0"]
+    wait_until(
+        lambda: (
+            sorted(
+                [line in metrics_of(process).splitlines() for line in shown]
+                for process in processes
+            )
+            == [[False] * 3, [True] * 3]
+        ),
+        "the holder alone names it",
+    )
     assert len(api.seen("create", "events")) == 1
+
+
+def test_each_process_exports_all_where_nobody_is_elected(
+    replicas: Replicas, api: FakeApiServer
+) -> None:
+    api.put(NO_SPEC, make_node(name="a", gpus=4))
+    no_events = {**NO_CHAINS, "extender": {"events": False}}
+    replicas.start("one", "two", config=no_events)
+
+    for process in replicas.of.values():
+        assert process.metric(HELD) == 0
+        assert f"{FAILING} 0.0" in metrics_of(process).splitlines()
 
 
 def metrics_of(process: ServiceProcess) -> str:

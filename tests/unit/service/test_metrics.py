@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import falcon
 import falcon.testing
@@ -11,6 +12,7 @@ from scoring.feasibility import Verdict
 from scoring.protocols import FailingNode
 from scoring.snapshot import read_only
 from service.collectors import (
+    CLUSTER_GAUGES,
     MAX_FAILING,
     CacheCollector,
     ClusterCollector,
@@ -172,6 +174,7 @@ def cache_metrics(*, is_synced: bool, failing: tuple[bool, ...] = ()) -> Metrics
     metrics.registry.register(
         CacheCollector(cell, lambda: {"pods": 1.5}, lambda: {"nodes": 3})
     )
+    metrics.registry.register(ClusterCollector(cell))
     return metrics
 
 
@@ -209,6 +212,23 @@ def test_one_replica_names_failing_nodes_but_not_too_many(
     assert found == named
 
 
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_what_is_so_for_the_whole_cluster_is_told_by_one_replica(
+    is_synced: bool,
+) -> None:
+    cell = SnapshotCell()
+    if is_synced:
+        cell.publish(make_snapshot(nodes=[make_node(gpus=1)]))
+    shown = []
+    for is_speaker in (True, False):
+        metrics = Metrics()
+        metrics.registry.register(ClusterCollector(cell, partial(bool, is_speaker)))
+        lines = metrics.render().decode().splitlines()
+        shown.append({line.split()[0] for line in lines}.intersection(CLUSTER_GAUGES))
+
+    assert shown == [set(CLUSTER_GAUGES), set()]
+
+
 def test_nodes_whose_label_states_what_no_gpu_has_are_shown() -> None:
     memory = "nvidia.com/gpu.memory"
     nodes = [
@@ -217,7 +237,7 @@ def test_nodes_whose_label_states_what_no_gpu_has_are_shown() -> None:
     ]
     metrics, cell = Metrics(), SnapshotCell()
     cell.publish(make_snapshot(nodes=nodes))
-    metrics.registry.register(CacheCollector(cell, dict, dict))
+    metrics.registry.register(ClusterCollector(cell))
 
     assert value_of(metrics, "unreadable_gpu_memory_nodes") == 2
 
@@ -238,7 +258,7 @@ def test_nodes_whose_links_or_devices_cannot_be_told_are_shown() -> None:
     ]
     metrics, cell = Metrics(), SnapshotCell()
     cell.publish(make_snapshot(nodes=nodes, pods=pods))
-    metrics.registry.register(CacheCollector(cell, dict, dict))
+    metrics.registry.register(ClusterCollector(cell))
 
     assert value_of(metrics, "unreadable_link_nodes") == 2
     assert value_of(metrics, "unreadable_device_nodes") == 1
