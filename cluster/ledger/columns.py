@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,11 @@ from scoring.gpu.node_gpus import NodeGpus
 from scoring.quantity import MAX_QUANTITY
 from scoring.snapshot import BoolArray, GpuColumns, Int64Array, LabelColumn, Snapshot
 from scoring.topology.devices import NOT_TOLD, LinkKind
+from scoring.topology.tables import prepare
+
+# Kinds of links whose tables are computed before a pod asks: more than clusters have,
+# and few enough that nodes which all differ do not hold the ledger up for long.
+MAX_PREPARED: Final = 16
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -103,6 +108,12 @@ class GpuColumnsBuilder:
         code = self.code_of.setdefault(node.gpus, len(self.code_of))
         self.codes = put(self.codes, column, code)
         kind = LinkKind(node.links.layout, node.links.is_measured)
+        if (
+            kind.layout is not None
+            and kind not in self.link_code_of
+            and len(self.link_code_of) < MAX_PREPARED
+        ):
+            prepare(kind.layout)
         code = self.link_code_of.setdefault(kind, len(self.link_code_of))
         self.link_codes = put(self.link_codes, column, code)
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+import cluster.ledger.columns
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
 from extender.explain.explain import explain
@@ -21,7 +22,8 @@ from scoring.candidates import take_columns
 from scoring.feasibility import REASONS, Verdict
 from scoring.snapshot import Snapshot
 from scoring.topology.devices import CONTRADICTED, NOT_TOLD
-from scoring.topology.layouts import set_of
+from scoring.topology.layouts import NAMED_LAYOUTS, layout_of, set_of
+from scoring.topology.tables import table_of
 from service.runtime import build_verb_options
 from tests.builders import GPU, Tree, make_node, make_pod, make_snapshot
 from tests.extender_app import make_settings
@@ -467,3 +469,36 @@ def test_bad_links_are_unknown_links(
     assert verdict_of(tree, [], gpus) is Verdict.FEASIBLE
     assert term_of(tree, [], gpus, settings) == term_of(node(), [], gpus, settings)
     assert "links unknown: annotation" in detail_of(tree, [], gpus, GRADED)
+
+
+# --- tables before a pod asks ------------------------------------------------
+
+
+def misses(sizes: Iterable[int], layout: str) -> int:
+    """Return how many tables pods of these sizes have to wait for."""
+    links = layout_of(*NAMED_LAYOUTS[layout])
+    before = table_of.cache_info().misses
+    for size in sizes:
+        table_of(links, size)
+    return table_of.cache_info().misses - before
+
+
+def test_a_node_has_its_tables_before_a_pod_asks() -> None:
+    table_of.cache_clear()
+
+    make_snapshot(nodes=[node(links=PAIRS), node("b", gpus=2), node("c", gpus=3)])
+
+    assert misses((1, 2, 4, 8), "bridged-pairs-8") == 0
+    assert misses((3,), "bridged-pairs-8") == 1  # seldom asked
+
+
+def test_nodes_that_all_differ_do_not_hold_the_ledger_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster.ledger.columns, "MAX_PREPARED", 1)
+    table_of.cache_clear()
+
+    make_snapshot(nodes=[node(links=PAIRS), node("b", links=DGX_1)])
+
+    assert misses((1, 2), "bridged-pairs-8") == 0
+    assert misses((1, 2), "dgx-1-v100") == 2
