@@ -430,7 +430,7 @@ class Runtime:
         if settings.cluster.source == "file":
             return None
         if own_pod is None:
-            if settings.fallback.chains or settings.extender.events:
+            if is_elected(settings):
                 fields = {"variables": POD_VARIABLES}
                 logger.info(
                     "no replica elected: not told which pod this is",

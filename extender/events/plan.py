@@ -66,31 +66,27 @@ class _Kind:
 
 @dataclass(slots=True, eq=False)
 class _Owner:
-    """Several pods' controller, and what was told of it."""
+    """Several pods' controller, and what was told of it: the key of each Event."""
 
     regarding: Regarding
-    told: set[tuple[str, str]] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
     pods: dict[str, "_Pod"] = field(default_factory=dict)
     told_pods: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
 class _Pod:
-    """A pending pod, and what was told of it: reason and key of each Event."""
+    """A pending pod, and what was told of it: the key of each Event."""
 
     record: PodRecord
     kind: _Kind
     owner: _Owner | None
-    told: set[tuple[str, str]] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
 
     @property
     def regarding(self) -> Regarding:
         record = self.record
         return Regarding("v1", "Pod", record.namespace, record.name, record.uid)
-
-    @property
-    def is_told_pending(self) -> bool:
-        return any(reason == PENDING for reason, _ in self.told)
 
 
 class EventPlan:
@@ -197,14 +193,13 @@ class EventPlan:
         if event.reason != PENDING:
             self.notices.put_back(event)
             return
-        told = (event.reason, event.key)
-        uid = event.regarding.uid
+        key, uid = event.key, event.regarding.uid
         if (pod := self._pods.get(uid)) is not None:
-            pod.told.discard(told)
+            pod.told.discard(key)
             if pod.owner is not None and not pod.told:
                 pod.owner.told_pods.discard(uid)
         if (owner := self._owners.get(uid)) is not None:
-            owner.told.discard(told)
+            owner.told.discard(key)
 
     def _follow(self, snapshot: Snapshot, now: float) -> None:
         """Bring pods, kinds and owners in step with the pods that are pending."""
@@ -299,7 +294,7 @@ class EventPlan:
     def _candidates(self, now: float, *, fresh: bool) -> Iterator[_Pod]:
         """Yield the pods that are due, told before or not, as far as they may be."""
         for pod in self._order:
-            if self._is_due(pod, now) and pod.is_told_pending is not fresh:
+            if self._is_due(pod, now) and bool(pod.told) is not fresh:
                 yield pod
 
     def _next_of(
@@ -313,12 +308,16 @@ class EventPlan:
             if told is None or describer.is_stale(pod.kind):
                 continue
             key, kind = key_of(told.classes), WARNING if told.is_warning else NORMAL
-            if (PENDING, key) in pod.told:
+            if key in pod.told:
                 continue
-            if pod.owner is not None and (PENDING, key) not in pod.owner.told:
+            if pod.owner is not None and key not in pod.owner.told:
                 note = f"{told.note} Pods that wait: {self._count(pod, now)}."
-                return self._tell_owner(pod.owner, PENDING, SCHEDULING, note, key, kind)
-            return self._tell(pod, PENDING, SCHEDULING, told.note, key, kind)
+                pod.owner.told.add(key)
+                return Event(pod.owner.regarding, PENDING, SCHEDULING, note, key, kind)
+            pod.told.add(key)
+            if pod.owner is not None:
+                pod.owner.told_pods.add(pod.record.uid)
+            return Event(pod.regarding, PENDING, SCHEDULING, told.note, key, kind)
         return None
 
     def _count(self, pod: _Pod, now: float) -> int:
@@ -327,32 +326,6 @@ class EventPlan:
             return 1
         pods = pod.owner.pods.values()
         return sum(p.kind is pod.kind and self._is_due(p, now) for p in pods)
-
-    def _tell(  # noqa: PLR0913, PLR0917 - the parts of an Event
-        self,
-        pod: _Pod,
-        reason: str,
-        action: str,
-        note: str,
-        key: str,
-        kind: str = WARNING,
-    ) -> Event:
-        pod.told.add((reason, key))
-        if pod.owner is not None:
-            pod.owner.told_pods.add(pod.record.uid)
-        return Event(pod.regarding, reason, action, note, key, kind)
-
-    def _tell_owner(  # noqa: PLR0913, PLR0917 - the parts of an Event
-        self,
-        owner: _Owner,
-        reason: str,
-        action: str,
-        note: str,
-        key: str,
-        kind: str = WARNING,
-    ) -> Event:
-        owner.told.add((reason, key))
-        return Event(owner.regarding, reason, action, note, key, kind)
 
     def describe(self, kind: _Kind, snapshot: Snapshot, monotonic: float) -> None:
         """Describe a kind; raise what that raises, and leave it alone for a while."""

@@ -253,6 +253,48 @@ def find_answer_fault(
     return ""
 
 
+class LookThread:
+    """A thread that looks at once and then by intervals; sooner while the entry waits.
+
+    Parameters
+    ----------
+    look : callable
+        Must not raise.
+    registrar : Registrar, optional
+        Whose fault says that the entry waits.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        look: Callable[[], None],
+        interval_seconds: float,
+        registrar: Registrar | None,
+    ) -> None:
+        self._look = look
+        self._interval_seconds = interval_seconds
+        self._registrar = registrar
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start looking."""
+        self._thread.start()
+
+    def stop(self, within_seconds: float) -> None:
+        """Stop looking; a call under way is left behind after a while."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(min(within_seconds, STOP_SECONDS))
+
+    def _run(self) -> None:
+        self._look()
+        while not self._stopped.wait(
+            next_look_seconds(self._interval_seconds, self._registrar)
+        ):
+            self._look()
+
+
 class FileRegistration:
     """The thread that registers us with the CA of a file.
 
@@ -282,13 +324,11 @@ class FileRegistration:
         self._store = store
         self._registrar = registrar
         self._ca_file = ca_file
-        self._interval_seconds = interval_seconds
         self._on_result = on_result
         self._monotonic = monotonic
         self._seen_seconds: dict[bytes, float] = {}  # another CA -> first seen
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name="registration", daemon=True
+        self._thread = LookThread(
+            "registration", self.look, interval_seconds, registrar
         )
 
     def start(self) -> None:
@@ -297,16 +337,7 @@ class FileRegistration:
 
     def stop(self, within_seconds: float = STOP_SECONDS) -> None:
         """Stop looking; a call under way is left behind after a while."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(min(within_seconds, STOP_SECONDS))
-
-    def _run(self) -> None:
-        self.look()
-        while not self._stopped.wait(
-            next_look_seconds(self._interval_seconds, self._registrar)
-        ):
-            self.look()
+        self._thread.stop(within_seconds)
 
     def look(self) -> None:
         """Do what is to be done, and tell how that went."""

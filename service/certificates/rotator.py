@@ -19,7 +19,7 @@ from service.certificates.files import (
     load_pair,
     make_context,
 )
-from service.certificates.registrar import Registrar, next_look_seconds
+from service.certificates.registrar import STOP_SECONDS, LookThread, Registrar
 from service.certificates.rotation import (
     Contents,
     Published,
@@ -43,8 +43,6 @@ logger = logging.getLogger(__name__)
 
 # Far more than a rotation takes, also beside another replica.
 MAX_STEPS: Final = 12
-
-STOP_SECONDS: Final = 2.0
 
 
 class Store(Protocol):
@@ -99,7 +97,6 @@ class Rotator:
     ) -> None:
         self._store = store
         self._options = options
-        self._interval_seconds = interval_seconds
         self._on_result = on_result
         self._client_ca = client_ca
         self._registrar = registrar
@@ -114,9 +111,8 @@ class Rotator:
         self._trusted_until_seconds = clock()
         self._known_seconds = clock()
         self._is_failing = False
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name="certificates", daemon=True
+        self._thread = LookThread(
+            "certificates", self.look, interval_seconds, registrar
         )
 
     # --- what is served ------------------------------------------------------
@@ -175,16 +171,7 @@ class Rotator:
 
     def stop(self, within_seconds: float = STOP_SECONDS) -> None:
         """Stop checking; a call under way is left behind after a while."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(min(within_seconds, STOP_SECONDS))
-
-    def _run(self) -> None:
-        self.look()
-        while not self._stopped.wait(
-            next_look_seconds(self._interval_seconds, self._registrar)
-        ):
-            self.look()
+        self._thread.stop(within_seconds)
 
     def look(self) -> None:
         """Check, and tell how that went."""
