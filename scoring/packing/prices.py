@@ -1,0 +1,117 @@
+"""Prices beside fragmentation: what is left of a node, and whom its GPUs are kept for.
+
+All are in GPUs, as the gradient is. Their constants were found on seeds 40 and 41 of
+the public trace, which the proof of the profile does not use.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from scoring.packing.workload import WHOLE, FreeCapacity, Shape, WorkloadMix
+from scoring.snapshot import Float64Array, Int64Array
+
+# Cores that count as much as a GPU in what is left over.
+CORES_PER_GPU: Final = 16.0
+
+# GPUs a pod costs for each GPU, or so many cores, that it leaves free.
+BEST_FIT_PRICE: Final = 0.05 / 16
+
+# GPUs a pod costs for each core that it takes beyond its part of the node's.
+CPU_PRICE: Final = 0.01
+
+# GPUs a pod costs for each GPU of a model that others insist on as much as on all
+# models together.
+SCARCITY_PRICE: Final = 1.0
+
+_MILLICORES: Final = 1000.0
+
+
+def remainder(free: FreeCapacity, shape: Shape) -> Float64Array:
+    """Return what a pod leaves free on each node: GPUs, and cores counted as such.
+
+    Parameters
+    ----------
+    free : FreeCapacity
+        N nodes.
+    shape : Shape
+        Of the pod.
+
+    Returns
+    -------
+    float64 array, shape (N,)
+        Not below 0.
+    """
+    gpus = np.maximum(np.add.reduce(free.devices, axis=0) - shape.total, 0) / WHOLE
+    cores = np.maximum(free.cpu - shape.cpu, 0) / _MILLICORES
+    left: Float64Array = gpus + cores / CORES_PER_GPU
+    return left
+
+
+def cpu_excess(
+    allocatable_cpu: Int64Array, device_count: Int64Array, shape: Shape
+) -> Float64Array:
+    """Return the cores that a pod takes beyond those of the GPUs that it takes.
+
+    Parameters
+    ----------
+    allocatable_cpu : int64 array, shape (N,)
+        Millicores.
+    device_count : int64 array, shape (N,)
+        Devices of each node, 0 for one without.
+    shape : Shape
+        Of the pod. One without GPUs takes no GPU's cores, and costs nothing.
+
+    Returns
+    -------
+    float64 array, shape (N,)
+        In cores, not below 0.
+    """
+    if not shape.gpus:
+        return np.zeros(len(allocatable_cpu))
+    own = allocatable_cpu / np.maximum(device_count, 1) * (shape.total / WHOLE)
+    excess: Float64Array = np.maximum(shape.cpu - own, 0.0) / _MILLICORES
+    return excess
+
+
+def insistence(mix: WorkloadMix, supply: Int64Array) -> Float64Array:
+    """Return how much more of each model is insisted on than there is of it.
+
+    Parameters
+    ----------
+    mix : WorkloadMix
+        M shapes on K models.
+    supply : int64 array, shape (K,)
+        GPUs of each model, none below 0.
+
+    Returns
+    -------
+    float64 array, shape (K,)
+        The part of the GPUs asked for that shapes ask which accept the model, but not
+        all models, by the model's part of all GPUs. 0 where nobody insists, or there
+        are none.
+
+    Examples
+    --------
+    A quarter of the demand is for the second model, which has an eighth of the GPUs.
+
+    >>> mix = WorkloadMix(
+    ...     cpu=np.array([0, 0]),
+    ...     gpus=np.array([1, 1]),
+    ...     thousandths=np.array([1000, 1000]),
+    ...     accepts=np.array([[True, False], [True, True]]),
+    ...     weights=np.array([0.75, 0.25]),
+    ... )
+    >>> insistence(mix, np.array([70, 10])).tolist()
+    [0.0, 2.0]
+    """
+    asked = mix.weights * mix.gpus * mix.thousandths
+    picky = asked * ~mix.accepts.all(axis=0)
+    named = (mix.accepts * picky).sum(axis=1)
+    all_asked, all_supply = asked.sum(), supply.sum()
+    if not all_asked or not all_supply:
+        return np.zeros(len(supply))
+    of_supply = supply / all_supply
+    part: Float64Array = np.zeros(len(supply))
+    np.divide(named / all_asked, of_supply, out=part, where=supply > 0)
+    return part
