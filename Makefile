@@ -15,7 +15,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format image-tree release-check requirements clean
+.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews chart e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format image-tree release-check requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ check: $(READY)  ## format, lint, types, layers, benchmarks untimed
 	$(BIN)/mypy deploy/image/build_tree.py deploy/release_check.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q --benchmark-disable bench
+
+chart: $(READY)  ## lint and render the chart by Helm 3 and 4, and check what comes out
+	$(BIN)/python tests/e2e/build.py --chart
+	$(BIN)/python -m pytest -q $(PARALLEL) tests/chart
 
 format: $(READY)  ## format the code
 	$(BIN)/ruff format .

@@ -6,8 +6,9 @@ its own. The binaries go to ``.cache/<minor>/bin``, and are rebuilt when the mod
 ``go.mod``, ``go.sum`` or program changes. With ``KUBEBUILDER_ASSETS`` set, the binaries
 in that folder are used instead, and only those that it lacks are built.
 
-Run it as ``python tests/e2e/build.py [--minor 1.36]``. Exit codes: 0 all there,
-1 a build failed, 2 wrong options or binaries of another minor, 3 Go is missing.
+Run it as ``python tests/e2e/build.py [--minor 1.36] [--chart]``; with ``--chart`` it
+builds kubectl and both Helms alone. Exit codes: 0 all there, 1 a build failed, 2 wrong
+options or binaries of another minor, 3 Go is missing.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,11 @@ PACKAGES: Final[Mapping[str, str]] = {
     "port-forwarder": ".",
     **{name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_COMMANDS},
 }
+# What `make chart` needs beside kubectl, each in a module of its own.
+HELMS: Final[Mapping[str, str]] = {
+    f"helm-{major}": f"helm.sh/helm/v{major}/cmd/helm" for major in (3, 4)
+}
+CHART_TOOLS: Final = ("kubectl", *HELMS)
 PROGRESS_SECONDS: Final = 30.0
 
 
@@ -70,9 +76,9 @@ def chosen_minor() -> str:
     return minor
 
 
-def locate(minor: str) -> dict[str, Path]:
+def locate(minor: str, names: Iterable[str] = PACKAGES) -> dict[str, Path]:
     """Return where each command of a minor is, without building anything."""
-    found = {name: _path(minor, name) for name in PACKAGES}
+    found = {name: _path(minor, name) for name in names}
     missing = [name for name, path in found.items() if path is None]
     if missing:
         raise BuildError(
@@ -82,9 +88,9 @@ def locate(minor: str) -> dict[str, Path]:
     return {name: path for name, path in found.items() if path is not None}
 
 
-def ensure(minor: str) -> None:
+def ensure(minor: str, names: Iterable[str] = PACKAGES) -> None:
     """Build what a minor lacks and check what `KUBEBUILDER_ASSETS` offers."""
-    for name in PACKAGES:
+    for name in names:
         asset = _asset(name)
         if asset is not None:
             _check_asset(asset, minor)
@@ -158,7 +164,8 @@ def _build(minor: str, name: str) -> Path:
     folder = _clean_folder(module)
     partial = folder / f"{name}.partial"
     command = [go, "build", "-trimpath", "-buildvcs=false"]
-    command += ["-ldflags", _linker_flags(module), "-o", str(partial), PACKAGES[name]]
+    command += ["-ldflags", _linker_flags(module), "-o", str(partial)]
+    command += [{**PACKAGES, **HELMS}[name]]
     say(f"{name}: building it from controlplane/{module}")
     started = time.monotonic()
     with subprocess.Popen(
@@ -210,11 +217,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build one minor and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minor", choices=minors(), help="default: K8S, then 1.36")
+    parser.add_argument("--chart", action="store_true", help="kubectl and Helm alone")
     options = parser.parse_args(arguments)
     started = time.monotonic()
     try:
         minor = options.minor or chosen_minor()
-        ensure(minor)
+        ensure(minor, CHART_TOOLS if options.chart else PACKAGES)
     except BuildError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

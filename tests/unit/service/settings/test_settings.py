@@ -13,6 +13,7 @@ from service.settings.settings import Settings, SettingsError, read_settings
 ROOT: Final = Path(__file__).parents[4]
 SCHEMA: Final = ROOT / "configs" / "settings.schema.json"
 PAGE: Final = ROOT / "docs" / "configuration.md"
+VALUES: Final = ROOT / "deploy" / "chart" / "values.schema.json"
 
 
 @pytest.fixture
@@ -312,6 +313,17 @@ def test_the_schema_is_that_of_the_models() -> None:
         SCHEMA.write_text(text)
 
     assert SCHEMA.read_text() == text
+
+
+def test_the_chart_takes_the_settings_of_the_models() -> None:
+    """Written again with UPDATE_SCHEMA=1, as the schema itself."""
+    schema = Settings.model_json_schema(by_alias=True)
+    parts = {**schema.pop("$defs"), "Settings": schema}
+    values = json.loads(VALUES.read_text())
+    if os.environ.get("UPDATE_SCHEMA"):
+        VALUES.write_text(json.dumps({**values, "$defs": parts}, indent=2) + "\n")
+
+    assert json.loads(VALUES.read_text())["$defs"] == parts
 
 
 def leaves(model: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -1,0 +1,129 @@
+{{/*
+Sentences about values that contradict each other, as a JSON list. What one value alone
+says wrongly, values.schema.json refuses.
+*/}}
+{{- define "gpu-extender.faults" -}}
+{{- $values := .Values -}}
+{{- $webhook := $values.webhook -}}
+{{- $scheduler := $values.scheduler -}}
+{{- $config := $values.config -}}
+{{- $budget := $values.podDisruptionBudget -}}
+{{- $faults := list -}}
+
+{{- if not $values.image.repository -}}
+{{- $faults = append $faults "image.repository: there is no default. Build the image as docs/install.md says, push it to a registry that your nodes pull from, and name it: --set image.repository=REGISTRY/gpu-extender" -}}
+{{- end -}}
+
+{{- $host := dig "server" "host" "127.0.0.1" $config -}}
+{{- if not (or (eq $host "localhost") (eq $host "::1") (hasPrefix "127." $host)) -}}
+{{- $faults = append $faults (printf "config.server.host: wanted a loopback address, got %q. kube-scheduler calls the gpu-extender beside it, and any other client of the verbs could ask about the cluster" $host) -}}
+{{- end -}}
+{{- if eq (include "gpu-extender.port" .) "0" -}}
+{{- $faults = append $faults "config.server.port: wanted the port that kube-scheduler is to call, got 0" -}}
+{{- end -}}
+{{- if eq (include "gpu-extender.port" .) (toString (int $webhook.port)) -}}
+{{- $faults = append $faults (printf "config.server.port and webhook.port: wanted two ports, got %d twice" (int $webhook.port)) -}}
+{{- end -}}
+
+{{- $written := dict
+  "cluster.source" "the chart's pods watch the cluster that they run in"
+  "cluster.files" "the chart's pods watch the cluster that they run in"
+  "cluster.kubeconfig" "the chart's pods use their service account"
+  "cluster.context" "the chart's pods use their service account"
+  "election.leaseName" "it has the name of the release"
+  "injection.failurePolicy" "set webhook.failurePolicy"
+  "injection.skippedNamespaces" "set webhook.skippedNamespaces"
+  "injection.rulesFile" "set rules"
+  "extender.schedulerConfigFile" "the chart writes that file where scheduler.enabled is true"
+  "webhook.host" "kubelet and the API server call the pod's address"
+  "webhook.port" "set webhook.port"
+  "webhook.deadlineMilliseconds" "set webhook.timeoutSeconds"
+  "webhook.certificateFile" "set webhook.existingSecret"
+  "webhook.keyFile" "set webhook.existingSecret"
+  "webhook.caFile" "the CA is ca.crt in webhook.existingSecret"
+  "webhook.registration" "set webhook.registration beside config"
+  "webhook.url" "the API server calls the chart's Service"
+  "webhook.clientCaFile" "kubelet's probes come by the same port and have no certificate"
+  "server.probePort" "kubelet's probes come by webhook.port"
+  "server.schedulerHealthUrl" "the chart writes it where scheduler.enabled is true"
+-}}
+{{- range $path, $why := $written -}}
+{{- $steps := splitList "." $path -}}
+{{- if hasKey (get $config (first $steps) | default dict) (last $steps) -}}
+{{- $faults = append $faults (printf "config.%s: wanted nothing, since the chart writes it: %s" $path $why) -}}
+{{- end -}}
+{{- end -}}
+{{- range $key := list "enabled" "namespace" "secretName" "registrationName" "dnsNames" -}}
+{{- if hasKey (dig "webhook" "selfSigned" dict $config) $key -}}
+{{- $faults = append $faults (printf "config.webhook.selfSigned.%s: wanted nothing, since the chart writes it: set webhook.selfSigned.enabled" $key) -}}
+{{- end -}}
+{{- end -}}
+
+{{- $sendsTo := dig "injection" "schedulerName" "" $config -}}
+{{- if $scheduler.enabled -}}
+{{- if eq $scheduler.name "default-scheduler" -}}
+{{- $faults = append $faults "scheduler.name: wanted another name than default-scheduler, which the cluster's own kube-scheduler has: both would give away the same GPUs. Choose another name, or set scheduler.enabled=false and have the cluster's own call gpu-extender" -}}
+{{- end -}}
+{{- if hasKey (get $config "injection" | default dict) "schedulerName" -}}
+{{- if ne (toString $sendsTo) $scheduler.name -}}
+{{- $faults = append $faults (printf "config.injection.schedulerName: wanted scheduler.name, %q, or nothing, got %q: two schedulers would give away the same GPUs" $scheduler.name (toString $sendsTo)) -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey (get $config "extender" | default dict) "schedulerLease" -}}
+{{- $faults = append $faults "config.extender.schedulerLease: wanted nothing with scheduler.enabled: true, since the chart writes it" -}}
+{{- end -}}
+{{- if not $webhook.enabled -}}
+{{- $faults = append $faults "webhook.enabled: wanted true with scheduler.enabled: true. Without the webhook nobody sends GPU pods to the second scheduler, and the cluster's own would give away the same GPUs" -}}
+{{- end -}}
+{{- if not (include "gpu-extender.schedulerTag" .) -}}
+{{- if not $scheduler.image.digest -}}
+{{- $tested := .Files.Get "files/kube-scheduler-images.yaml" | fromYaml | keys | sortAlpha | join ", " -}}
+{{- $faults = append $faults (printf "scheduler.image.tag: wanted a tag for Kubernetes %s, which gpu-extender is not tested on (those are %s). Set it to the kube-scheduler of your cluster's minor, such as v%s.0" (include "gpu-extender.minor" .) $tested (include "gpu-extender.minor" .)) -}}
+{{- end -}}
+{{- end -}}
+{{- if $budget.enabled -}}
+{{- $replicas := int $values.replicaCount -}}
+{{- if and (not (kindIs "invalid" $budget.minAvailable)) (not (kindIs "invalid" $budget.maxUnavailable)) -}}
+{{- $faults = append $faults "podDisruptionBudget: wanted minAvailable or maxUnavailable, got both. Set podDisruptionBudget.minAvailable=null for the latter" -}}
+{{- else if kindIs "invalid" $budget.maxUnavailable -}}
+{{- $least := toString $budget.minAvailable -}}
+{{- if or (eq $least "100%") (and (not (hasSuffix "%" $least)) (ge (int $budget.minAvailable) $replicas)) -}}
+{{- $faults = append $faults (printf "podDisruptionBudget.minAvailable: wanted less than replicaCount, %d, got %s: no node with a pod of ours could be drained. Raise replicaCount, or set podDisruptionBudget.enabled=false" $replicas $least) -}}
+{{- end -}}
+{{- else if has (toString $budget.maxUnavailable) (list "0" "0%") -}}
+{{- $faults = append $faults "podDisruptionBudget.maxUnavailable: wanted 1 or more, got 0: no node with a pod of ours could be drained" -}}
+{{- end -}}
+{{- end -}}
+{{- else -}}
+{{- if $values.networkPolicy.enabled -}}
+{{- $faults = append $faults "networkPolicy.enabled: wanted false with scheduler.enabled: false, since no NetworkPolicy applies to pods on the host's network" -}}
+{{- end -}}
+{{- end -}}
+
+{{- if $webhook.enabled -}}
+{{- $sources := list -}}
+{{- if $webhook.selfSigned.enabled -}}{{- $sources = append $sources "webhook.selfSigned.enabled" -}}{{- end -}}
+{{- if $webhook.existingSecret -}}{{- $sources = append $sources "webhook.existingSecret" -}}{{- end -}}
+{{- if $values.certManager.enabled -}}{{- $sources = append $sources "certManager.enabled" -}}{{- end -}}
+{{- if ne (len $sources) 1 -}}
+{{- $faults = append $faults (printf "webhook: wanted one source of its certificate, webhook.selfSigned.enabled, webhook.existingSecret or certManager.enabled, got %s" ($sources | join " and " | default "none")) -}}
+{{- end -}}
+{{- if eq $webhook.registration "rendered" -}}
+{{- if $webhook.selfSigned.enabled -}}
+{{- $faults = append $faults "webhook.registration: wanted patched with webhook.selfSigned.enabled, got rendered: nobody knows the CA before gpu-extender has made it, and calls would fail until it is written in" -}}
+{{- end -}}
+{{- if and $webhook.existingSecret (not $webhook.caBundle) -}}
+{{- $faults = append $faults "webhook.caBundle: wanted the CA of the certificate in webhook.existingSecret, since webhook.registration is rendered, got none: --set-file webhook.caBundle=ca.crt" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $webhook.caBundle (not (and $webhook.existingSecret (eq $webhook.registration "rendered"))) -}}
+{{- $faults = append $faults "webhook.caBundle: wanted nothing but with webhook.registration: rendered and webhook.existingSecret; else gpu-extender or cert-manager fills it in" -}}
+{{- end -}}
+{{- end -}}
+
+{{- $rest := addf (dig "server" "drainSeconds" 5.0 $config) (dig "server" "stopSeconds" 10.0 $config) 5.0 -}}
+{{- if lt (float64 $values.terminationGracePeriodSeconds) $rest -}}
+{{- $faults = append $faults (printf "terminationGracePeriodSeconds: wanted at least %v, which is config.server.drainSeconds, stopSeconds and 5 s in which the next replica takes over, got %d" $rest (int $values.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- $faults | toJson -}}
+{{- end -}}

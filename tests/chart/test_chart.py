@@ -1,0 +1,366 @@
+"""What the chart renders, in each mode."""
+
+import base64
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import cel
+import kubernetes_validate
+import pytest
+import yaml
+
+from scoring.resources import ResourceScope
+from service.commands.scheduler_config import SchedulerOptions, build_scheduler_config
+from service.registration import build_registration
+from service.settings.settings import Settings, read_settings
+from tests.chart.rendering import (
+    CHART,
+    HELMS,
+    IMAGE,
+    MODES,
+    NAMESPACE,
+    ROOT,
+    find,
+    merged,
+    render,
+    run,
+)
+
+MINORS: Final = ("1.34", "1.36", "1.37")
+
+# Of others: their schemas are not Kubernetes' own.
+FOREIGN: Final = ("cert-manager.io/", "monitoring.coreos.com/")
+
+helms = pytest.mark.parametrize("helm", HELMS)
+modes = pytest.mark.parametrize("mode", MODES)
+
+
+def settings_of(objects: list[dict[str, Any]], folder: Path) -> Settings:
+    """Return the configuration as the process reads it."""
+    file = folder / "config.yaml"
+    config = find(objects, "ConfigMap", "gpu-extender-config-")
+    file.write_text(config["data"]["config.yaml"])
+    return read_settings(file)
+
+
+def pod_of(objects: list[dict[str, Any]]) -> Any:
+    """Return the template's spec of Deployment or DaemonSet."""
+    (workload,) = (o for o in objects if o["kind"] in {"Deployment", "DaemonSet"})
+    return workload["spec"]["template"]["spec"]
+
+
+@helms
+@modes
+def test_lint_finds_nothing(helm: str, mode: str) -> None:
+    values = yaml.safe_dump(merged(IMAGE, MODES[mode]))
+    kubernetes = ("--kube-version", "1.36.3")
+
+    printed = run(
+        helm, "lint", CHART, *kubernetes, "--strict", "--values", "-", text=values
+    )
+
+    assert "0 chart(s) failed" in printed
+
+
+@modes
+def test_both_helms_render_the_same(mode: str) -> None:
+    three, four = (render(helm, MODES[mode]) for helm in HELMS)
+
+    assert three == four
+
+
+@pytest.mark.parametrize("minor", MINORS)
+@modes
+def test_each_object_is_one_of_the_minor(mode: str, minor: str) -> None:
+    for item in render(HELMS[-1], MODES[mode], kubernetes=f"{minor}.0"):
+        if not item["apiVersion"].startswith(FOREIGN):
+            kubernetes_validate.validate(item, minor, strict=True)
+
+
+@modes
+def test_the_process_takes_the_configuration(mode: str, tmp_path: Path) -> None:
+    settings = settings_of(render(HELMS[0], MODES[mode]), tmp_path)
+
+    assert settings.cluster.source == "kubernetes"
+    assert NAMESPACE in settings.injection.skipped_namespaces
+
+
+def test_names_in_the_configuration_are_those_of_the_objects(tmp_path: Path) -> None:
+    objects = render(HELMS[0], {})
+    settings = settings_of(objects, tmp_path)
+
+    own = settings.webhook.self_signed
+    assert find(objects, "Secret")["metadata"]["name"] == own.secret_name
+    registration = find(objects, "MutatingWebhookConfiguration")
+    assert registration["metadata"]["name"] == own.registration_name
+    service = find(objects, "Service")["metadata"]
+    assert own.dns_names == (f"{service['name']}.{service['namespace']}.svc",)
+    leases = {o["metadata"]["name"] for o in objects if o["kind"] == "Lease"}
+    scheduler_lease = settings.extender.scheduler_lease.partition("/")[2]
+    assert leases == {settings.election.lease_name, scheduler_lease}
+
+
+def test_what_the_process_writes_is_rendered_empty() -> None:
+    objects = render(HELMS[0], {})
+
+    assert "webhooks" not in find(objects, "MutatingWebhookConfiguration")
+    assert "data" not in find(objects, "Secret")
+    assert all("spec" not in o for o in objects if o["kind"] == "Lease")
+    assert not [o for o in objects if o["kind"] == "CustomResourceDefinition"]
+
+
+REGISTRATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "defaults": {},
+    "other resources": {
+        "managedPrefixes": ["x.io/", "it's/"],
+        "gpuResources": ["x.io/gpu", "y.io/gpu", "z.io/a-*"],
+        "injection": {"triggerAnnotation": "example.com/type"},
+    },
+}
+
+
+@helms
+@pytest.mark.parametrize("config", REGISTRATIONS.values(), ids=list(REGISTRATIONS))
+def test_the_rendered_registration_is_that_of_webhook_config(
+    helm: str, config: Mapping[str, Any], tmp_path: Path
+) -> None:
+    values = merged(MODES["rendered registration"], {"config": config})
+    values["webhook"] |= {"timeoutSeconds": 7, "failurePolicy": "Ignore"}
+    objects = render(helm, values)
+
+    client = {
+        "service": {
+            "namespace": NAMESPACE,
+            "name": "gpu-extender",
+            "path": "/mutate",
+            "port": 443,
+        },
+        "caBundle": base64.b64encode(b"PEM").decode(),
+    }
+    wanted = build_registration(settings_of(objects, tmp_path), client)["webhooks"]
+    got = find(objects, "MutatingWebhookConfiguration")["webhooks"]
+    assert [{**w, "matchConditions": None} for w in got] == [
+        {**w, "matchConditions": None} for w in wanted
+    ]
+    conditions, expected = (
+        [(c["name"], c["expression"].strip()) for c in webhooks[0]["matchConditions"]]
+        for webhooks in (got, wanted)
+    )
+    assert conditions == expected
+
+
+def asking(**resources: Any) -> dict[str, Any]:
+    """Return a pod with one container."""
+    return {"metadata": {}, "spec": {"containers": [{"resources": resources}]}}
+
+
+GPU: Final = {"nvidia.com/gpu": "1"}
+TRIGGER: Final = {"task.bkbcs.tencent.com/gpu-type": "T4"}
+MIRROR: Final = {"kubernetes.io/config.mirror": "x"}
+PODS: Final[Mapping[str, tuple[Any, bool]]] = {
+    "limits": (asking(limits=GPU), True),
+    "requests": (asking(requests={"amd.com/gpu": "1"}), True),
+    "nothing": ({"metadata": {}, "spec": {"containers": [{"name": "c"}]}}, False),
+    "cpu alone": (asking(limits={"cpu": "1"}), False),
+    "named type": (merged(asking(), {"metadata": {"annotations": TRIGGER}}), True),
+    "mirror": (
+        merged(asking(limits=GPU), {"metadata": {"annotations": MIRROR}}),
+        False,
+    ),
+    "init container": (
+        merged(
+            asking(),
+            {"spec": {"initContainers": [{"resources": {"limits": GPU}}]}},
+        ),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "is_sent"), PODS.values(), ids=list(PODS))
+def test_the_conditions_send_gpu_pods_alone(pod: Any, is_sent: bool) -> None:
+    objects = render(HELMS[0], MODES["rendered registration"])
+    (webhook,) = find(objects, "MutatingWebhookConfiguration")["webhooks"]
+
+    verdicts = [
+        cel.evaluate(condition["expression"], {"object": pod})
+        for condition in webhook["matchConditions"]
+    ]
+
+    assert all(verdicts) is is_sent
+
+
+def test_kube_scheduler_is_started_as_scheduler_config_says() -> None:
+    config = {
+        "extender": {"deadlineMilliseconds": 2500},
+        "scoring": {"maxScore": 30},
+        "server": {"port": 9999},
+        "fallback": {"chains": [["nvidia.com/mig-9g.1gb", "nvidia.com/gpu"]]},
+    }
+    scheduler = {"managedResources": ["x.io/gpu"], "name": "gpus"}
+    objects = render(HELMS[0], {"config": config, "scheduler": scheduler})
+
+    file = find(objects, "ConfigMap", "gpu-extender-scheduler-")["data"]["config.yaml"]
+    got = yaml.safe_load(file)
+    listed = yaml.safe_load((CHART / "files" / "managed-resources.yaml").read_text())
+    wanted = build_scheduler_config(
+        sorted({*listed, "nvidia.com/mig-9g.1gb", "x.io/gpu"}),
+        SchedulerOptions(
+            scheduler_name="gpus",
+            url_prefix="http://127.0.0.1:9999/scheduler",
+            kubeconfig=None,
+            weight=3,
+            timeout_seconds=3,
+        ),
+    )
+    assert got.pop("leaderElection") == {
+        "leaderElect": True,
+        "resourceNamespace": NAMESPACE,
+        "resourceName": "gpu-extender-scheduler",
+    }
+    assert got == wanted
+
+
+def test_the_managed_resources_are_those_of_the_settings_and_the_table() -> None:
+    table = tomllib.loads((ROOT / "scoring/data/gpu_models.toml").read_text())
+    scope: ResourceScope = Settings().scope()
+    exact = {name for name in scope.gpu_resources if not name.endswith("*")}
+    slices = {
+        "nvidia.com/mig-" + profile.replace("+", ".")
+        for geometry in table["geometries"].values()
+        for profile in geometry
+    }
+
+    listed = yaml.safe_load((CHART / "files" / "managed-resources.yaml").read_text())
+
+    assert listed == sorted(exact | slices)
+
+
+def test_the_images_of_kube_scheduler_are_those_that_are_tested() -> None:
+    modules = (ROOT / "tests" / "e2e" / "controlplane").glob("1.*/go.mod")
+    tested = {
+        module.parent.name: match.group(1)
+        for module in modules
+        if (match := re.search(r"k8s\.io/kubernetes (v\S+)", module.read_text()))
+    }
+
+    listed = (CHART / "files" / "kube-scheduler-images.yaml").read_text()
+
+    assert yaml.safe_load(listed) == tested
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "image", "tag"),
+    [
+        ("v1.34.0", {}, "v1.34.4"),
+        ("v1.36.1-gke.100", {}, "v1.36.3"),
+        ("v1.35.2", {"tag": "v1.35.7"}, "v1.35.7"),
+    ],
+)
+def test_the_tag_of_kube_scheduler_follows_the_cluster(
+    kubernetes: str, image: Mapping[str, str], tag: str
+) -> None:
+    values = {"scheduler": {"image": image}}
+
+    (scheduler,) = pod_of(render(HELMS[0], values, kubernetes=kubernetes))["containers"]
+
+    assert scheduler["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
+
+
+def test_an_image_is_named_by_registry_and_digest() -> None:
+    digest = "sha256:" + "0" * 64
+    values = {"image": {"digest": digest}, "global": {"imageRegistry": "m.example"}}
+
+    (extender,) = pod_of(render(HELMS[0], values))["initContainers"]
+
+    assert extender["image"] == f"m.example/registry.example/gpu-extender@{digest}"
+
+
+@pytest.mark.parametrize("mode", ["own scheduler", "cert-manager", "everything"])
+def test_pods_beside_their_own_scheduler_are_restricted(mode: str) -> None:
+    """By the profile `restricted` of Pod Security Admission."""
+    pod = pod_of(render(HELMS[0], MODES[mode]))
+
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+    volumes = {kind for volume in pod["volumes"] for kind in volume} - {"name"}
+    assert volumes <= {"configMap", "secret", "emptyDir"}
+    for container in pod["initContainers"] + pod["containers"]:
+        context = container["securityContext"]
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert "host" not in str(container.get("livenessProbe"))
+
+
+def test_kube_scheduler_starts_after_its_extender_and_lives_by_it() -> None:
+    pod = pod_of(render(HELMS[0], {}))
+
+    (extender,) = pod["initContainers"]
+    (scheduler,) = pod["containers"]
+    assert extender["restartPolicy"] == "Always"
+    assert extender["startupProbe"]["httpGet"]["path"] == "/readyz/extender"
+    assert scheduler["livenessProbe"]["httpGet"]["path"] == "/livez/extender"
+    assert pod["schedulerName"] == "default-scheduler"
+    assert pod["priorityClassName"] == "system-cluster-critical"
+
+
+def test_the_cluster_s_own_scheduler_calls_loopback_of_its_host() -> None:
+    pod = pod_of(render(HELMS[0], MODES["existing scheduler"]))
+
+    (extender,) = pod["containers"]
+    assert pod["hostNetwork"] is True
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        get = extender[probe]["httpGet"]
+        assert (get["host"], get["port"]) == ("127.0.0.1", 8888)
+
+
+def test_service_budget_and_spread_select_the_pods_of_the_workload() -> None:
+    objects = render(HELMS[0], {})
+    (deployment,) = (o for o in objects if o["kind"] == "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"].items()
+    spread = pod_of(objects)["topologySpreadConstraints"]
+
+    selectors = [
+        find(objects, "Service")["spec"]["selector"],
+        find(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        deployment["spec"]["selector"]["matchLabels"],
+        *(one["labelSelector"]["matchLabels"] for one in spread),
+    ]
+
+    assert all(selector.items() <= labels for selector in selectors)
+
+
+def test_with_chains_the_service_leads_to_the_replica_that_decides() -> None:
+    service = find(render(HELMS[0], MODES["everything"]), "Service")
+
+    assert service["spec"]["selector"]["gpu-extender.io/active"] == "true"
+
+
+def test_other_settings_have_another_config_map_and_other_rules_the_same() -> None:
+    def names(values: Mapping[str, Any]) -> set[str]:
+        objects = render(HELMS[0], values)
+        return {o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"}
+
+    rules = {"resourceMap": {"T4": {"nvidia.com/gpu": {"cpu": "4"}}}}
+    before = names({"rules": rules})
+    other = {"resourceMap": {"T4": {"nvidia.com/gpu": {"cpu": "8"}}}}
+    same = names({"rules": other})
+    changed = names({"rules": rules, "config": {"logging": {"level": "debug"}}})
+
+    assert same == before
+    assert "gpu-extender-rules" in before
+    ours = {name for name in before ^ changed if "-config-" in name}
+    assert len(ours) == 2  # the old one and the new one
+    assert before ^ changed == ours
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert chart["version"] == chart["appVersion"] == project["version"]

@@ -1,0 +1,205 @@
+"""Values that are refused, and with which sentence."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.chart.rendering import CHART, HELMS, MODES, HelmError, merged, render, run
+
+helms = pytest.mark.parametrize("helm", HELMS)
+
+OFF: Final = {"enabled": False}
+
+# Values, and words of the sentence about them.
+CONTRADICTIONS: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
+    "no image": (
+        {"image": {"repository": ""}},
+        "image.repository: there is no default. Build the image",
+    ),
+    "two schedulers of one name": (
+        {"scheduler": {"name": "default-scheduler"}},
+        "scheduler.name: wanted another name than default-scheduler",
+    ),
+    "pods sent to another scheduler": (
+        {"config": {"injection": {"schedulerName": "other"}}},
+        "two schedulers would give away the same GPUs",
+    ),
+    "nobody sends pods to the second scheduler": (
+        {"webhook": OFF},
+        "Without the webhook nobody sends GPU pods to the second scheduler",
+    ),
+    "no certificate": (
+        {"webhook": {"selfSigned": OFF}},
+        "wanted one source of its certificate",
+    ),
+    "two certificates": (
+        {"webhook": {"existingSecret": "pair"}},
+        "got webhook.selfSigned.enabled and webhook.existingSecret",
+    ),
+    "one replica that must stay": (
+        {"replicaCount": 1},
+        "podDisruptionBudget.minAvailable: wanted less than replicaCount, 1, got 1",
+    ),
+    "all replicas must stay": (
+        {"podDisruptionBudget": {"minAvailable": "100%"}},
+        "no node with a pod of ours could be drained",
+    ),
+    "none may go": (
+        {"podDisruptionBudget": {"minAvailable": None, "maxUnavailable": 0}},
+        "podDisruptionBudget.maxUnavailable: wanted 1 or more, got 0",
+    ),
+    "two budgets": (
+        {"podDisruptionBudget": {"maxUnavailable": 1}},
+        "wanted minAvailable or maxUnavailable, got both",
+    ),
+    "verbs for everybody": (
+        {"config": {"server": {"host": "0.0.0.0"}}},  # noqa: S104  it is refused
+        'config.server.host: wanted a loopback address, got "0.0.0.0"',
+    ),
+    "no port": ({"config": {"server": {"port": 0}}}, "config.server.port: wanted"),
+    "one port": ({"webhook": {"port": 8888}}, "wanted two ports, got 8888 twice"),
+    "what the chart writes": (
+        {"config": {"webhook": {"certificateFile": "a", "keyFile": "b"}}},
+        "config.webhook.certificateFile: wanted nothing",
+    ),
+    "names that the chart gives": (
+        {"config": {"webhook": {"selfSigned": {"secretName": "x"}}}},
+        "config.webhook.selfSigned.secretName: wanted nothing",
+    ),
+    "a CA that nobody knows yet": (
+        {"webhook": {"registration": "rendered"}},
+        "nobody knows the CA before gpu-extender has made it",
+    ),
+    "no CA": (
+        merged(MODES["rendered registration"], {"webhook": {"caBundle": ""}}),
+        "--set-file webhook.caBundle=ca.crt",
+    ),
+    "a CA that is filled in": (
+        {"webhook": {"caBundle": "PEM"}},
+        "webhook.caBundle: wanted nothing",
+    ),
+    "a policy for the host's network": (
+        {"scheduler": OFF, "networkPolicy": {"enabled": True}},
+        "no NetworkPolicy applies to pods on the host's network",
+    ),
+    "no time to drain": (
+        {"terminationGracePeriodSeconds": 10},
+        "terminationGracePeriodSeconds: wanted at least 20",
+    ),
+}
+
+
+@helms
+@pytest.mark.parametrize(
+    ("values", "words"), CONTRADICTIONS.values(), ids=list(CONTRADICTIONS)
+)
+def test_values_that_contradict_each_other_are_refused(
+    helm: str, values: Mapping[str, Any], words: str
+) -> None:
+    with pytest.raises(HelmError) as caught:
+        render(helm, values)
+
+    assert words in str(caught.value)
+
+
+@helms
+def test_a_minor_that_is_not_tested_is_refused(helm: str) -> None:
+    with pytest.raises(HelmError, match=r"which gpu-extender is not tested on"):
+        render(helm, {}, kubernetes="1.35.2")
+
+
+def test_all_contradictions_are_told_at_once() -> None:
+    values = merged(*(values for values, _ in list(CONTRADICTIONS.values())[1:4]))
+
+    with pytest.raises(HelmError) as caught:
+        render(HELMS[0], values)
+
+    assert str(caught.value).count("\n- ") == 3
+
+
+# Values that the schema alone refuses, and where.
+MISTYPED: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
+    "unknown key": ({"replicas": 2}, "replicas"),
+    "unknown key below": ({"webhook": {"failPolicy": "Fail"}}, "/webhook"),
+    "unknown setting": ({"config": {"scoring": {"x": 1}}}, "/config/scoring"),
+    "no number": ({"replicaCount": "2"}, "/replicaCount"),
+    "no replica": ({"replicaCount": 0}, "/replicaCount"),
+    "no policy": ({"webhook": {"failurePolicy": "fail"}}, "/webhook/failurePolicy"),
+    "no registration": ({"webhook": {"registration": "x"}}, "/webhook/registration"),
+    "one resource twice": (
+        {"scheduler": {"managedResources": ["a.io/gpu", "a.io/gpu"]}},
+        "/scheduler/managedResources",
+    ),
+    "no digest": ({"image": {"digest": "latest"}}, "/image/digest"),
+    "a port of root": ({"webhook": {"port": 443}}, "/webhook/port"),
+}
+
+
+@helms
+@pytest.mark.parametrize(("values", "path"), MISTYPED.values(), ids=list(MISTYPED))
+def test_values_of_no_meaning_are_refused_by_the_schema(
+    helm: str, values: Mapping[str, Any], path: str
+) -> None:
+    with pytest.raises(HelmError, match="don't meet the specifications") as caught:
+        render(helm, values)
+
+    assert path in str(caught.value)
+
+
+GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
+    "one replica without a budget": {
+        "replicaCount": 1,
+        "podDisruptionBudget": OFF,
+    },
+    "at most one away": {
+        "podDisruptionBudget": {"minAvailable": None, "maxUnavailable": 1}
+    },
+    "half": {"replicaCount": 3, "podDisruptionBudget": {"minAvailable": "50%"}},
+    "the same name twice": {
+        "config": {"injection": {"schedulerName": "gpu-extender-scheduler"}}
+    },
+    "another scheduler's name": {
+        "scheduler": OFF,
+        "config": {"injection": {"schedulerName": "theirs"}},
+    },
+    "IPv6": {"config": {"server": {"host": "::1"}}},
+    "values for charts above": {"global": {"storageClass": "fast"}},
+}
+
+
+@helms
+@pytest.mark.parametrize("values", GOOD.values(), ids=list(GOOD))
+def test_values_that_fit_are_taken(helm: str, values: Mapping[str, Any]) -> None:
+    assert render(helm, values)
+
+
+def objects_in(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each part of a schema that names properties."""
+    if isinstance(schema, dict):
+        if "properties" in schema:
+            yield path, schema
+        for key, part in schema.items():
+            yield from objects_in(part, f"{path}/{key}")
+
+
+def test_the_schema_is_closed_and_knows_each_value() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    open_parts = {
+        path
+        for path, part in objects_in(schema)
+        if part.get("additionalProperties") is not False
+    }
+    assert open_parts == {"/properties/global"}  # Helm's, for charts above ours
+    assert set(defaults) == set(schema["properties"])
+
+
+@helms
+def test_the_chart_is_packaged(helm: str, tmp_path: Any) -> None:
+    run(helm, "package", CHART, "--destination", tmp_path)
+
+    assert [file.name for file in tmp_path.iterdir()] == ["gpu-extender-0.1.0.tgz"]
