@@ -174,7 +174,7 @@ def build_snapshot(count: int, labels: LabelKeys) -> Snapshot:
     )
     nodes = [builder.node_record(msgspec.convert(n, Node))[0] for n in _nodes(count)]
     pods = [builder.pod_record(msgspec.convert(p, Pod))[0] for p in _pods(count)]
-    ledger = Ledger((labels.accelerator, labels.interconnect))
+    ledger = Ledger(labels.columns())
     ledger.apply(NodesListed(tuple(nodes)))
     ledger.apply(PodsListed(tuple(pods)))
     return ledger.build()

@@ -21,6 +21,7 @@ from scoring.resources import (
 )
 from scoring.snapshot import (
     BoolArray,
+    Float64Array,
     IndexArray,
     Int64Array,
     LabelColumn,
@@ -60,6 +61,9 @@ class PodRequest:
         ``status.nominatedNodeName``; empty for none.
     gpu_requirements : GpuRequirements
         What it wants of the GPUs themselves.
+    job : str
+        That of its siblings, as in `Snapshot.jobs`; empty for none. Not in
+        `request_key`: it matters on nodes alone that `Candidates.nearness` tells apart.
     """
 
     uid: str
@@ -68,6 +72,7 @@ class PodRequest:
     accelerator: str | None
     nominated_node: str
     gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS
+    job: str = ""
 
     @property
     def amount(self) -> int:
@@ -153,6 +158,9 @@ class Candidates:
         ``nvidia.com/gpu``.
     free_sets : int64 array, shape (C,)
         Bit mask of the node's free GPUs; below 0 where nobody knows which are free.
+    nearness : float64 array, shape (C,)
+        How near the node is to the pod's siblings, 0 to 1; `scoring.topology.domains`.
+        0 everywhere in columns that were just taken, as for a pod without siblings.
     """
 
     known: BoolArray
@@ -175,11 +183,12 @@ class Candidates:
     link_codes: Int64Array
     link_kinds: tuple[LinkKind, ...]
     free_sets: Int64Array
+    nearness: Float64Array
 
 
 @dataclass(frozen=True, slots=True)
 class LabelKeys:
-    """Node labels that the classic profile reads.
+    """Node labels that the score terms read.
 
     Attributes
     ----------
@@ -187,10 +196,18 @@ class LabelKeys:
         Names the GPU type, for ``nodeSelector.accelerator``.
     interconnect : str
         ``nvlink`` where the GPUs of the node are joined.
+    domains : tuple of str
+        Name what the pods of a job had better share, the nearest first.
     """
 
     accelerator: str = "accelerator"
     interconnect: str = "gpu-interconnect"
+    domains: tuple[str, ...] = ()
+
+    def columns(self) -> tuple[str, ...]:
+        """Return all of them, each once: those that need a column in snapshots."""
+        every = (self.accelerator, self.interconnect, *self.domains)
+        return tuple(dict.fromkeys(every))
 
 
 def _one_node() -> Snapshot:
@@ -267,6 +284,7 @@ def take_columns(
         link_codes=link_codes,
         link_kinds=link_kinds,
         free_sets=free_sets,
+        nearness=np.zeros(len(found)),
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from scoring.candidates import Candidates, PodRequest
 from scoring.normalization import Totals
 from scoring.snapshot import Float64Array, Int64Array
-from scoring.terms import ScoreOptions, topology, type_match, utilization
+from scoring.terms import ScoreOptions, domain, topology, type_match, utilization
 
 Term: TypeAlias = Callable[[Candidates, PodRequest, ScoreOptions], Float64Array]
 
@@ -22,6 +22,7 @@ TERMS: Final[Mapping[str, Term]] = {
     "utilization": utilization,
     "typeMatch": type_match,
     "topology": topology,
+    "domain": domain,
 }
 
 

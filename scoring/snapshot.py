@@ -168,6 +168,8 @@ class Snapshot:
     facts : tuple of NodeFacts, length N
     bound_pods : mapping
         pod UID -> a bound pod with a managed resource
+    jobs : mapping
+        job -> node name -> how many of its bound pods with a managed resource are there
     recent_pods : tuple of RecentPod
         The most recent ones, oldest first.
     device_class_resources : frozenset of str
@@ -205,6 +207,9 @@ class Snapshot:
     gpus: GpuColumns = field(default_factory=lambda: no_gpu_columns(0))
     facts: tuple[NodeFacts, ...] = ()
     bound_pods: Mapping[str, BoundPod] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    jobs: Mapping[str, Mapping[str, int]] = field(
         default_factory=lambda: MappingProxyType({})
     )
     pending: tuple[PendingPod, ...] = ()

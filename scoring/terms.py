@@ -270,3 +270,17 @@ def topology(
     if is_graded and pod_request.gpus > 1:
         labelled = np.minimum(labelled, LABELLED_SCORE)
     return np.where(is_read[candidates.link_codes], lookup.score[entries], labelled)
+
+
+def domain(
+    candidates: Candidates, _pod_request: PodRequest, _options: ScoreOptions
+) -> Float64Array:
+    """Score nodes by how near they are to where the pod's siblings are.
+
+    Returns
+    -------
+    float64 array, shape (C,)
+        100 where all of them share each of the domains; 0 where none shares any, and
+        everywhere for a pod without siblings.
+    """
+    return candidates.nearness * MAX_NODE_SCORE

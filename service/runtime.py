@@ -28,7 +28,6 @@ from extender.tracking.last_answers import LastAnswers
 from extender.verbs.options import VerbOptions
 from injector.fallback.chains import find_chain_faults
 from injector.steps import DEFAULT_SCHEDULER
-from scoring.candidates import LabelKeys
 from scoring.gpu.node_gpus import GpuLabelReader
 from scoring.normalization import Scale
 from scoring.profiles import PROFILES
@@ -103,7 +102,7 @@ def build_ledger(settings: Settings, clock: ServerClock | None = None) -> Ledger
     By the `clock` nodes on which pods failed are sound again.
     """
     return Ledger(
-        (settings.labels.accelerator, settings.labels.interconnect),
+        settings.labels.keys().columns(),
         Failures(
             FailureLimits(**settings.cluster.failing_nodes.model_dump()),
             clock or ServerClock(),
@@ -164,6 +163,7 @@ def build_records(
         ),
         gpus or GpuLabelReader(settings.gpu_types.rules()),
         settings.link_annotations.names(),
+        settings.labels.job or "",
     )
 
 
@@ -177,7 +177,7 @@ def build_verb_options(
     builder = build_records(settings, gpus)
     return VerbOptions(
         builder=builder,
-        label_keys=LabelKeys(settings.labels.accelerator, settings.labels.interconnect),
+        label_keys=settings.labels.keys(),
         is_enforcing=(settings.extender.counts or default_counts) == "enforce",
         profile=scoring.profile,
         weights=weights,

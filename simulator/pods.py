@@ -99,6 +99,7 @@ def queue_subjects(
             gpu_requirements=requirements,
             scheduler_name=subject.scheduler_name,
             priority=subject.priority,
+            job=request.job,
         )
         pod = QueuedPod(
             record,

@@ -78,7 +78,7 @@ class ExtenderPolicy:
         best = best_alone(priorities)
         if best is not None:
             node_name = names[int(indexes[best])]
-            self._assumed.note(uid, node_name, pod.pod_request.request)
+            self._assumed.note(pod.pod_request, node_name)
         return columns[indexes], priorities
 
     def gpu_of(self, pod: QueuedPod, column: int) -> int:

@@ -230,6 +230,11 @@ def make_pod_record(tree: Tree, *, builder: RecordBuilder = BUILDER) -> PodRecor
     return record
 
 
+def make_pod_request(gpus: int, *, uid: str = "", job: str = "") -> PodRequest:
+    """Return what a pod asks that wants GPUs and nothing else."""
+    return PodRequest(uid, ((GPU, gpus),), GPU, None, "", job=job)
+
+
 def make_ledger(
     *,
     nodes: Iterable[Tree] = (),

@@ -334,6 +334,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Its controller, of a managed pod; None once it has a node.
     devices : Devices or None
         Which GPUs it holds, once it has a node; None where nothing says so.
+    job : str
+        Equal for managed pods of one job; empty for a pod of none.
     """
 
     uid: str
@@ -359,6 +361,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     annotation_fault: str = ""
     owner: OwnerReference | None = None
     devices: Devices | None = None
+    job: str = ""
 
 
 def parse_time(text: str) -> float:

@@ -157,6 +157,8 @@ class RecordBuilder:
     ----------
     requirements_reader : GpuRequirementsReader
         Reads those annotations.
+    job_label : str
+        Label that pods of one job share; empty where they share their controller.
     is_managed : callable
         That of `scope`, remembered.
     """
@@ -166,6 +168,7 @@ class RecordBuilder:
     signals: FaultSignals = field(default_factory=FaultSignals)
     gpus: GpuLabelReader = field(default_factory=GpuLabelReader)
     links: LinkAnnotations = field(default_factory=LinkAnnotations)
+    job_label: str = ""
     requirements_reader: GpuRequirementsReader = field(
         init=False, repr=False, compare=False
     )
@@ -276,7 +279,15 @@ class RecordBuilder:
             annotation_fault="" if readable else self._annotation_fault(pod),
             owner=pod.owner if is_managed and not spec.node_name else None,
             devices=self._devices_of(pod) if is_managed and spec.node_name else None,
+            job=intern(self.job_of(pod)) if is_managed else "",
         ), faults
+
+    def job_of(self, pod: Pod) -> str:
+        """Return what names the job that a pod is of; empty for none."""
+        if not self.job_label:
+            return pod.owner_uid
+        value = (pod.metadata.labels or {}).get(self.job_label)
+        return f"{pod.metadata.namespace or 'default'}/{value}" if value else ""
 
     def _annotation_fault(self, pod: Pod) -> str:
         """Return which annotation about GPUs cannot be read, and why."""

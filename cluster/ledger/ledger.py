@@ -309,6 +309,7 @@ class Ledger:
             gpus=columns.gpus.publish(),
             facts=self._facts,
             bound_pods=self._bound_pods.publish(),
+            jobs=self._bound_pods.publish_jobs(),
             pending=self._waiting,
             recent_pods=self._recent_pods.publish(),
             device_class_resources=self._device_class_resources,

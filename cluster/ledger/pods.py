@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -15,47 +16,68 @@ from scoring.topology.devices import NOT_TOLD, free_set
 MAX_OVERLAY: Final = 2048
 
 
-class BoundPodMap(Mapping[str, PodRecord]):
+_Value = TypeVar("_Value")
+
+
+class OverlaidMap(Mapping[str, _Value]):
     """An immutable mapping: a large base under a small overlay.
 
-    Publishing copies the overlay alone. In the overlay, None stands for a pod that
+    Publishing copies the overlay alone. In the overlay, None stands for an entry that
     is gone.
     """
 
     __slots__ = ("_base", "_overlay")
 
     def __init__(
-        self, base: Mapping[str, PodRecord], overlay: Mapping[str, PodRecord | None]
+        self, base: Mapping[str, _Value], overlay: Mapping[str, _Value | None]
     ) -> None:
         self._base = base
         self._overlay = overlay
 
-    def __getitem__(self, uid: str) -> PodRecord:
-        record = self._overlay[uid] if uid in self._overlay else self._base[uid]
-        if record is None:
-            raise KeyError(uid)
-        return record
+    def __getitem__(self, key: str) -> _Value:
+        value = self._overlay[key] if key in self._overlay else self._base[key]
+        if value is None:
+            raise KeyError(key)
+        return value
 
     def __iter__(self) -> Iterator[str]:
-        for uid in self._base:
-            if uid not in self._overlay:
-                yield uid
-        for uid, record in self._overlay.items():
-            if record is not None:
-                yield uid
+        for key in self._base:
+            if key not in self._overlay:
+                yield key
+        for key, value in self._overlay.items():
+            if value is not None:
+                yield key
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-class BoundPods:
-    """Bound pods with a managed resource, published as a `BoundPodMap`."""
+class _Overlaid(Generic[_Value]):
+    """The mapping in the making; None stands for an entry that is gone."""
 
     def __init__(self) -> None:
-        self._base: dict[str, PodRecord] = {}
-        self._overlay: dict[str, PodRecord | None] = {}
+        self._base: dict[str, _Value] = {}
+        self.overlay: dict[str, _Value | None] = {}
+
+    def publish(self) -> OverlaidMap[_Value]:
+        """Return the mapping as it is now."""
+        if len(self.overlay) > MAX_OVERLAY:
+            self._base = dict(OverlaidMap(self._base, self.overlay))
+            self.overlay = {}
+        return OverlaidMap(self._base, dict(self.overlay))
+
+
+class BoundPods:
+    """Bound pods with a managed resource, and where those of each job are."""
+
+    def __init__(self) -> None:
+        self._pods = _Overlaid[PodRecord]()
+        self._jobs = _Overlaid[Mapping[str, int]]()
         # node name -> the pods that are there, by UID
         self._on_node: dict[str, dict[str, PodRecord]] = {}
+        # job -> node name -> how many of its pods are there
+        self._of_job: dict[str, dict[str, int]] = {}
+        self._changed_jobs: set[str] = set()
 
     def count(self, record: PodRecord, sign: int) -> None:
         """Take up (+1) or forget (-1) what a pod holds."""
@@ -66,7 +88,15 @@ class BoundPods:
             pods.pop(record.uid, None)
         if not pods:
             del self._on_node[record.node_name]
-        self._overlay[record.uid] = record if sign > 0 else None
+        self._pods.overlay[record.uid] = record if sign > 0 else None
+        if record.job:
+            nodes = self._of_job.setdefault(record.job, {})
+            nodes[record.node_name] = nodes.get(record.node_name, 0) + sign
+            if not nodes[record.node_name]:
+                del nodes[record.node_name]
+            if not nodes:
+                del self._of_job[record.job]
+            self._changed_jobs.add(record.job)
 
     def use_of(self, node: NodeRecord) -> GpuUse:
         """Return which of the pods are on a node, and which GPUs they leave."""
@@ -81,12 +111,20 @@ class BoundPods:
             )
         return GpuUse(len(pods), exclusive, free)
 
-    def publish(self) -> BoundPodMap:
-        """Return all of them as they are now."""
-        if len(self._overlay) > MAX_OVERLAY:
-            self._base = dict(BoundPodMap(self._base, self._overlay))
-            self._overlay = {}
-        return BoundPodMap(self._base, dict(self._overlay))
+    def publish(self) -> Mapping[str, PodRecord]:
+        """Return all of them as they are now, by UID."""
+        return self._pods.publish()
+
+    def publish_jobs(self) -> Mapping[str, Mapping[str, int]]:
+        """Return how many pods of each job are on which nodes, as they are now."""
+        for job in self._changed_jobs:
+            nodes = self._of_job.get(job)
+            # A copy: what is published stays as it is.
+            self._jobs.overlay[job] = (
+                None if nodes is None else MappingProxyType(dict(nodes))
+            )
+        self._changed_jobs.clear()
+        return self._jobs.publish()
 
 
 # More than come in the seconds that an admission can be in flight.

@@ -1,7 +1,7 @@
 """Numbers behind a verdict, a function for each, in words."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from cluster.decode.objects import NodeRecord
 from extender.explain.explain import Explanation
 from extender.verbs.options import VerbOptions
-from extender.verbs.verbs import with_assumed
+from extender.verbs.verbs import find_siblings, nearness_of, with_assumed
 from scoring.candidates import Candidates, PodRequest, free_gpus, take_columns
 from scoring.feasibility import Verdict, short_of
 from scoring.gpu.node_gpus import NO_GPUS, Bounds, NodeGpus
@@ -96,6 +96,9 @@ class Judged:
         score term -> float64 array, shape (C,)
     short : bool array, shape (Q, C)
         True where our count of a free amount is too low.
+    siblings : mapping
+        node name -> how many other pods of the job are there, or put there; empty
+        where no score goes by them
     """
 
     snapshot: Snapshot
@@ -105,6 +108,7 @@ class Judged:
     crowded: Candidates
     terms: Mapping[str, Float64Array]
     short: BoolArray
+    siblings: Mapping[str, int]
 
     @classmethod
     def of(
@@ -120,11 +124,25 @@ class Judged:
             crowded = with_assumed(
                 candidates, pod_request, snapshot, explanation.assumed
             )
+        siblings: Mapping[str, int] = {}
+        near = nearness_of(verb_call, candidates.columns, options, explanation.assumed)
+        if near is not None and with_scores:
+            siblings = find_siblings(pod_request, snapshot, explanation.assumed)
+            crowded = replace(crowded, nearness=near)
         terms: Mapping[str, Float64Array] = {}
         if pod_request.request and len(indexes) and with_scores:
             terms = options.score_terms(crowded, pod_request)
         short = short_of(candidates, pod_request)
-        return cls(snapshot, pod_request, options, candidates, crowded, terms, short)
+        return cls(
+            snapshot,
+            pod_request,
+            options,
+            candidates,
+            crowded,
+            terms,
+            short,
+            siblings,
+        )
 
     def facts(self, index: int) -> NodeFacts:
         """Return what is known of the candidate at `index`, which must be known."""
@@ -240,6 +258,24 @@ def show_gpu_numbers(gpus: int) -> str:
     return f"GPU{'s' if gpus.bit_count() > 1 else ''} {found}" if gpus else "none"
 
 
+def show_siblings(judged: Judged, index: int) -> str:
+    """Return how many other pods of the job share which domain of a candidate."""
+    snapshot, siblings = judged.snapshot, judged.siblings
+    labels, total = judged.facts(index).labels, sum(siblings.values())
+    said = []
+    for key in judged.options.label_keys.domains:
+        here = sum(
+            count
+            for name, count in siblings.items()
+            if key in labels
+            and snapshot.facts[snapshot.nodes.column_of[name]].labels.get(key)
+            == labels[key]
+        )
+        if here:
+            said.append(f"{here} of {total} in {key}={labels[key]}")
+    return f"other pods of its job: {', '.join(said) or f'none of {total} near'}"
+
+
 def _about_feasible(judged: Judged, index: int) -> str:
     """Return the numbers of all asked resources, and which of them we count short."""
     if not judged.pod_request.request:
@@ -261,6 +297,8 @@ def _about_feasible(judged: Judged, index: int) -> str:
         )
     if _links_matter(judged, index):
         said.append(show_links(judged, index))
+    if judged.siblings:
+        said.append(show_siblings(judged, index))
     return "; ".join(filter(None, said))
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from extender.verbs.call import FilterOutcome, PrioritizeOutcome, VerbCall
 from scoring.bounded import BoundedDict
-from scoring.resources import Request
+from scoring.candidates import PodRequest
 from scoring.snapshot import Snapshot
 
 # kube-scheduler binds within milliseconds; our watch shows it soon after.
@@ -17,14 +17,14 @@ MAX_SECONDS: Final = 2.0
 # More than kube-scheduler places in that time.
 MAX_PODS: Final = 1024
 
-_NONE: Final[Mapping[str, tuple[Request, ...]]] = MappingProxyType({})
+_NONE: Final[Mapping[str, tuple[PodRequest, ...]]] = MappingProxyType({})
 
 
 class _AssumedPod(NamedTuple):
-    """A node and what a pod asks of it, noted at a time of the monotonic clock."""
+    """A node and the pod put there, noted at a time of the monotonic clock."""
 
     node_name: str
-    request: Request
+    pod_request: PodRequest
     noted_at: float
 
 
@@ -65,24 +65,18 @@ class AssumedPods:
 
     def _note_answer(self, verb_call: VerbCall, node_name: str | None) -> None:
         if node_name is not None:
-            pod_request = verb_call.pod_request
-            self.note(pod_request.uid, node_name, pod_request.request)
+            self.note(verb_call.pod_request, node_name)
 
-    def note(self, uid: str, node_name: str, request: Request) -> None:
+    def note(self, pod_request: PodRequest, node_name: str) -> None:
         """Note that an answer leaves a pod one best node.
 
-        Parameters
-        ----------
-        uid : str
-            A pod without one is not noted: nothing would tell that it is bound.
-        request : tuple of (str, int)
-            The managed part of its effective request.
+        A pod without UID is not noted: nothing would tell that it is bound.
         """
-        if not (self._is_counting and uid and request):
+        if not (self._is_counting and pod_request.uid and pod_request.request):
             return
         with self._lock:
             self._assumed_pods.keep_newest(
-                uid, _AssumedPod(node_name, request, self._clock())
+                pod_request.uid, _AssumedPod(node_name, pod_request, self._clock())
             )
 
     def forget(self, uid: str) -> None:
@@ -93,8 +87,8 @@ class AssumedPods:
 
     def by_node(
         self, snapshot: Snapshot, asking: str = ""
-    ) -> Mapping[str, tuple[Request, ...]]:
-        """Return the requests of pods assumed on each node that `snapshot` lacks.
+    ) -> Mapping[str, tuple[PodRequest, ...]]:
+        """Return the pods assumed on each node that `snapshot` lacks there.
 
         Parameters
         ----------
@@ -106,11 +100,11 @@ class AssumedPods:
         Returns
         -------
         mapping
-            node name -> requests of the pods, the oldest first
+            node name -> the pods, the oldest first
         """
         if not self._assumed_pods:
             return _NONE
-        found: dict[str, list[Request]] = {}
+        found: dict[str, list[PodRequest]] = {}
         with self._lock:
             oldest = self._clock() - MAX_SECONDS
             over = [
@@ -124,5 +118,5 @@ class AssumedPods:
                 del self._assumed_pods[uid]
             for uid, pod in self._assumed_pods.items():
                 if uid != asking:
-                    found.setdefault(pod.node_name, []).append(pod.request)
-        return {node_name: tuple(requests) for node_name, requests in found.items()}
+                    found.setdefault(pod.node_name, []).append(pod.pod_request)
+        return {node_name: tuple(pods) for node_name, pods in found.items()}

@@ -36,14 +36,20 @@ def read_pod_request(pod: Pod, options: VerbOptions) -> PodRequest:
             [Fault(f"Pod.{fault.path}", fault.message) for fault in faults],
             pod.key,
         )
-    return PodRequest(pod.key, *asked, pod.status.nominated_node_name, gpu_requirements)
+    return PodRequest(
+        pod.key,
+        *asked,
+        pod.status.nominated_node_name,
+        gpu_requirements,
+        options.builder.job_of(pod) if asked[0] else "",
+    )
 
 
 def pod_request_of_record(record: PodRecord, options: VerbOptions) -> PodRequest:
     """Return the request of a pod of the cache, equal to that read of its object."""
     asked = _asked(record.request, record.constraints.node_selector, options)
     return PodRequest(
-        record.uid, *asked, record.nominated_node, record.gpu_requirements
+        record.uid, *asked, record.nominated_node, record.gpu_requirements, record.job
     )
 
 
@@ -109,7 +115,7 @@ def _template_snapshot(
         records.append(record)
     if faults:
         raise wire.WireError(faults)
-    ledger = Ledger((options.label_keys.accelerator, options.label_keys.interconnect))
+    ledger = Ledger(options.label_keys.columns())
     ledger.apply(NodesListed(tuple(records)))
     ledger.apply(PodsListed(()))
     return replace(

@@ -314,5 +314,6 @@ def rows_of(candidates: Candidates) -> list[Row]:
         candidates.exclusive_gpu_pods.tolist(),
         [candidates.link_kinds[code] for code in candidates.link_codes.tolist()],
         candidates.free_sets.tolist(),
+        candidates.nearness.tolist(),
     )
     return list(zip(*columns, strict=True))

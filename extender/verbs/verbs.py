@@ -1,5 +1,6 @@
 """filter and prioritize on one snapshot."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -12,18 +13,20 @@ from extender.verbs.reuse import Arrays
 from scoring.candidates import Candidates, PodRequest, take_columns
 from scoring.feasibility import Feasibility
 from scoring.normalization import RANK, best_first, normalize
-from scoring.resources import NVIDIA_GPU, Request
+from scoring.resources import NVIDIA_GPU
 from scoring.snapshot import (
     BoolArray,
+    Float64Array,
     IndexArray,
     Int64Array,
     Snapshot,
     build_node_index,
 )
+from scoring.topology.domains import nearness
 from scoring.topology.tables import set_without
 
-# Node name -> requests of pods that were put there and are not seen bound yet.
-Assumed: TypeAlias = Mapping[str, Sequence[Request]]
+# Node name -> pods that were put there and are not seen bound yet.
+Assumed: TypeAlias = Mapping[str, Sequence[PodRequest]]
 
 NOTHING_ASSUMED: Final[Assumed] = {}
 
@@ -144,6 +147,9 @@ def total_nodes(verb_call: VerbCall, options: VerbOptions, assumed: Assumed) -> 
     special = _own_columns(verb_call)
     column_of = verb_call.snapshot.nodes.column_of
     special += [column_of[name] for name in assumed if name in column_of]
+    near = nearness_of(verb_call, verb_call.columns, options, assumed)
+    if near is not None:
+        special += verb_call.columns[near > 0].tolist()
     return _evaluate(verb_call, options, TOTALS, special, assumed)
 
 
@@ -156,8 +162,8 @@ def with_assumed(
     """Return the candidates with the requests of assumed pods counted, too."""
     requested, free_sets = candidates.requested.copy(), candidates.free_sets.copy()
     for index, column in enumerate(candidates.columns.tolist()):
-        for request in assumed.get(snapshot.nodes.names[column], ()):
-            amounts = dict(request)
+        for pod in assumed.get(snapshot.nodes.names[column], ()):
+            amounts = dict(pod.request)
             for row, (resource, _) in enumerate(pod_request.request):
                 requested[row, index] += amounts.get(resource, 0)
             free_sets[index] = set_without(
@@ -166,6 +172,50 @@ def with_assumed(
                 amounts.get(NVIDIA_GPU, 0),
             )
     return replace(candidates, requested=requested, free_sets=free_sets)
+
+
+def find_siblings(
+    pod_request: PodRequest, snapshot: Snapshot, assumed: Assumed
+) -> Mapping[str, int]:
+    """Return how many other pods of the pod's job are on which nodes, or put there."""
+    job = pod_request.job
+    found = Counter(snapshot.jobs.get(job, {}))
+    own = snapshot.bound_pods.get(pod_request.uid)
+    if own is not None and own.job == job:
+        found[own.node_name] -= 1
+    for name, pods in assumed.items():
+        found[name] += sum(pod.job == job for pod in pods)
+    return {
+        name: count
+        for name, count in found.items()
+        if count and name in snapshot.nodes.column_of
+    }
+
+
+def nearness_of(
+    verb_call: VerbCall, columns: IndexArray, options: VerbOptions, assumed: Assumed
+) -> Float64Array | None:
+    """Return `Candidates.nearness` of some nodes, shape (C,), None if it is 0.
+
+    Parameters
+    ----------
+    columns : index array, shape (C,)
+        Of the call's snapshot, -1 for a node that it lacks.
+    """
+    pod_request, snapshot = verb_call.pod_request, verb_call.snapshot
+    if not (options.weights.get("domain") and pod_request.job):
+        return None
+    siblings = find_siblings(pod_request, snapshot, assumed)
+    keys, labels = options.label_keys.domains, snapshot.labels
+    kinds = [labels[key].codes for key in keys if key in labels]
+    if not siblings:
+        return None
+    places = np.array([snapshot.nodes.column_of[name] for name in siblings])
+    return nearness(
+        [np.where(columns < 0, 0, codes.take(columns, mode="wrap")) for codes in kinds],
+        [codes.take(places) for codes in kinds],
+        np.array(list(siblings.values())),
+    )
 
 
 def _evaluate(
@@ -198,6 +248,9 @@ def _evaluate(
             )
             if assumed:
                 candidates = with_assumed(candidates, pod_request, snapshot, assumed)
+            near = nearness_of(verb_call, columns[apart], options, assumed)
+            if near is not None:
+                candidates = replace(candidates, nearness=near)
             _put(
                 arrays,
                 apart,

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 import pydantic
 
+from scoring.candidates import LabelKeys
 from scoring.gpu.models import GpuTable
 from scoring.names import is_namespace, is_subdomain
 from scoring.terms import ScoreOptions, compatible_names
@@ -14,9 +15,15 @@ from service.settings.process import SettingsModel
 # Fewer leave kube-scheduler's own score plugins too little choice.
 MIN_SHORTLIST: Final = 16
 
+DEFAULT_DOMAINS: Final = (
+    "nvidia.com/gpu.clique",
+    "topology.kubernetes.io/rack",
+    "topology.kubernetes.io/zone",
+)
+
 
 class LabelSettings(SettingsModel):
-    """Node labels that the classic score reads."""
+    """Labels that the score reads, of nodes but for `job`."""
 
     accelerator: LabelKey = pydantic.Field(
         default="accelerator",
@@ -26,6 +33,23 @@ class LabelSettings(SettingsModel):
         default="gpu-interconnect",
         description="`nvlink` where a node's GPUs are joined.",
     )
+    domains: Annotated[tuple[LabelKey, ...], pydantic.Field(max_length=8)] = (
+        pydantic.Field(
+            default=DEFAULT_DOMAINS,
+            description="What the pods of a job had better share, the nearest first,"
+            " for the weight `domain`. Each value names one clique, rack or zone of the"
+            " whole cluster.",
+        )
+    )
+    job: LabelKey | None = pydantic.Field(
+        default=None,
+        description="Of pods: those of one namespace with the same value are of one"
+        " job, and others of none. Without it, those of one controller are.",
+    )
+
+    def keys(self) -> LabelKeys:
+        """Return those of nodes."""
+        return LabelKeys(self.accelerator, self.interconnect, self.domains)
 
 
 class FaultSignalSettings(SettingsModel):
@@ -138,10 +162,15 @@ class WeightSettings(SettingsModel):
     topology: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
         default=30, description="Whether several GPUs of one pod are joined."
     )
+    domain: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=0,
+        description="How near the node is to other pods of the same job: in their"
+        " NVLink clique, rack or zone (`labels.domains`).",
+    )
 
     @pydantic.model_validator(mode="after")
     def _some_weight(self) -> "WeightSettings":
-        if not self.utilization + self.type_match + self.topology:
+        if not self.utilization + self.type_match + self.topology + self.domain:
             raise ValueError("wanted at least one weight above 0, got none")
         return self
 

@@ -25,7 +25,14 @@ from extender.tracking.assumed_pods import AssumedPods
 from extender.tracking.last_answers import LastAnswers
 from service.commands.cli import main
 from service.runtime import build_verb_options
-from tests.builders import BUILDER, LABEL_KEYS, Tree, make_node, make_pod
+from tests.builders import (
+    BUILDER,
+    LABEL_KEYS,
+    Tree,
+    make_node,
+    make_pod,
+    make_pod_request,
+)
 from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp, make_settings
 
 CAPTURES: Final = Path(__file__).parent / "captures"
@@ -219,7 +226,7 @@ def test_what_was_really_sent_about_the_pod_is_shown(small: ExtenderApp) -> None
 
 def test_a_pod_on_its_way_to_a_node_is_shown_there(small: ExtenderApp) -> None:
     assumed_pods = AssumedPods()
-    assumed_pods.note("first", "a", (("nvidia.com/gpu", 2),))
+    assumed_pods.note(make_pod_request(2, uid="first"), "a")
     options = build_verb_options(make_settings())
     app: falcon.App[falcon.Request, falcon.Response] = falcon.App()
     resource = ExplainResource(

@@ -37,8 +37,8 @@ def assumed(app: ExtenderApp, link: Link) -> dict[str, int]:
     """Return how many GPUs are under way to each node."""
     found = link.assumed_pods.by_node(app.cell.current())
     return {
-        name: sum(dict(request)[GPU] for request in requests)
-        for name, requests in found.items()
+        name: sum(dict(pod.request)[GPU] for pod in pods)
+        for name, pods in found.items()
     }
 
 

@@ -4,7 +4,7 @@
 """
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -71,6 +71,10 @@ NODES: Final = {
     for name in NODE_NAMES
     for variant in range(len(NODE_VARIANTS))
 }
+# Two of one job, and others of a job of their own or of none.
+POD_OWNERS: Final = dict(
+    zip(POD_UIDS, ("job-1", "job-1", "job-2", *[""] * len(POD_UIDS)), strict=False)
+)
 PODS: Final = {
     (uid, place, phase, asked): make_pod_record(
         make_pod(
@@ -79,6 +83,7 @@ PODS: Final = {
             node_name=place,
             phase=phase,
             requests=POD_REQUESTS[asked],
+            owner_uid=POD_OWNERS[uid],
         )
     )
     for uid in POD_UIDS
@@ -227,6 +232,18 @@ class Reference:
             "shares": {
                 pod.uid: pod for pod in active if pod.node_name and pod.is_managed
             },
+            "jobs": {
+                job: Counter(
+                    pod.node_name
+                    for pod in active
+                    if pod.node_name and pod.is_managed and pod.owner_uid == job
+                )
+                for job in {
+                    pod.owner_uid
+                    for pod in active
+                    if pod.node_name and pod.is_managed and pod.owner_uid
+                }
+            },
             "pending": {
                 pod.uid: pod for pod in active if not pod.node_name and pod.is_managed
             },
@@ -276,6 +293,7 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
             for name, column in snapshot.nodes.column_of.items()
         },
         "shares": dict(snapshot.bound_pods),
+        "jobs": {job: dict(nodes) for job, nodes in snapshot.jobs.items()},
         "pending": {pod.uid: pod for pod in snapshot.pending},
         "arrivals": [arrival.name for arrival in snapshot.recent_pods],
         "device_class_resources": snapshot.device_class_resources,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cluster.ledger.changes import Change, PodGone, PodSeen
 from cluster.ledger.ledger import Ledger
 from extender.tracking.assumed_pods import MAX_SECONDS, AssumedPods
+from scoring.candidates import PodRequest
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
 from tests.builders import GPU, make_ledger, make_node, make_pod, make_pod_record
@@ -83,9 +84,7 @@ class Reference:
 
 
 def count(assumed_pods: AssumedPods, snapshot: Snapshot) -> dict[str, int]:
-    return {
-        name: len(requests) for name, requests in assumed_pods.by_node(snapshot).items()
-    }
+    return {name: len(pods) for name, pods in assumed_pods.by_node(snapshot).items()}
 
 
 @given(st.lists(steps, max_size=40))
@@ -97,7 +96,7 @@ def test_who_is_under_way_follows_calls_and_events(steps: list[Step]) -> None:
 
     for kind, value in [*steps, ("look", None)]:
         if kind == "place":
-            assumed_pods.note(value[0], value[1], ONE)
+            assumed_pods.note(PodRequest(value[0], ONE, GPU, None, ""), value[1])
             reference.placed[value[0]] = (value[1], now)
         elif kind == "ask":
             assumed_pods.forget(value)

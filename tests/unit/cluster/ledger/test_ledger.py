@@ -14,7 +14,7 @@ from cluster.ledger.changes import (
     PodsListed,
 )
 from cluster.ledger.ledger import Ledger
-from cluster.ledger.pods import MAX_BINDINGS, MAX_RECENT_PODS, BoundPodMap
+from cluster.ledger.pods import MAX_BINDINGS, MAX_RECENT_PODS, OverlaidMap
 from scoring.snapshot import Snapshot
 from tests.builders import (
     GPU,
@@ -429,7 +429,7 @@ def test_shares_are_right_while_their_base_is_made_anew(
 
 def test_a_share_that_is_gone_is_not_in_the_map() -> None:
     record = make_pod_record(make_pod(gpus=1, node_name="a"))
-    shares = BoundPodMap(
+    shares = OverlaidMap(
         {"a": record, "b": record}, {"b": None, "c": record, "d": None}
     )
 

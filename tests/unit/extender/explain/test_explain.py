@@ -23,7 +23,14 @@ from scoring.gpu.node_gpus import Bounds, NodeGpus
 from scoring.gpu.requirements import UNREADABLE, GpuRequirements
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
-from tests.builders import GPU, Tree, make_node, make_pod, make_snapshot
+from tests.builders import (
+    GPU,
+    Tree,
+    make_node,
+    make_pod,
+    make_pod_request,
+    make_snapshot,
+)
 from tests.extender_app import make_settings
 
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -344,7 +351,7 @@ def test_nodes_come_best_first_and_refused_ones_by_name() -> None:
 
 
 def test_what_is_under_way_counts_in_the_score_alone() -> None:
-    assumed = {"node-1": [(("nvidia.com/gpu", 6),)]}
+    assumed = {"node-1": [make_pod_request(6)]}
 
     facts = node_of(make_pod(gpus=4), make_node(gpus=8), assumed=assumed)
 

@@ -12,7 +12,7 @@ from extender.verbs.verbs import NOTHING_ASSUMED, Assumed
 from scoring.gpu.requirements import GpuRequirements
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
-from tests.builders import Tree, make_node, make_pod, make_snapshot
+from tests.builders import Tree, make_node, make_pod, make_pod_request, make_snapshot
 from tests.extender_app import make_settings
 
 OPTIONS = build_verb_options(make_settings())
@@ -65,7 +65,7 @@ def test_a_node_where_pods_failed_lately_says_so() -> None:
 
 def test_what_is_under_way_is_said_of_its_node() -> None:
     snapshot = make_snapshot(nodes=[make_node(gpus=8)])
-    assumed = {"node-1": [(("nvidia.com/gpu", 3),)]}
+    assumed = {"node-1": [make_pod_request(3)]}
 
     printed = lines(explained(make_pod(gpus=1), snapshot, assumed=assumed))
 

@@ -5,12 +5,26 @@ import pytest
 import extender.tracking.assumed_pods
 from cluster.ledger.changes import PodGone, PodSeen
 from extender.tracking.assumed_pods import AssumedPods
+from scoring.candidates import PodRequest
 from scoring.resources import Request
+from scoring.snapshot import Snapshot
 from tests.builders import GPU, make_ledger, make_node, make_pod, make_pod_record
 
 ONE: Request = ((GPU, 1),)
 TWO: Request = ((GPU, 2),)
 EMPTY = make_ledger(nodes=[make_node(name="a", gpus=8)]).build()
+
+
+def note(assumed_pods: AssumedPods, uid: str, node_name: str, request: Request) -> None:
+    assumed_pods.note(PodRequest(uid, request, GPU, None, ""), node_name)
+
+
+def by_node(
+    assumed_pods: AssumedPods, snapshot: Snapshot, asking: str = ""
+) -> dict[str, tuple[Request, ...]]:
+    """Return what the pods under way to each node ask for."""
+    found = assumed_pods.by_node(snapshot, asking)
+    return {name: tuple(pod.request for pod in pods) for name, pods in found.items()}
 
 
 class Clock:
@@ -30,45 +44,45 @@ def test_without_placements_nothing_is_under_way() -> None:
 def test_pods_just_placed_are_under_way_to_their_nodes() -> None:
     assumed_pods = AssumedPods()
 
-    assumed_pods.note("u1", "a", ONE)
-    assumed_pods.note("u2", "b", ONE)
-    assumed_pods.note("u3", "a", TWO)
+    note(assumed_pods, "u1", "a", ONE)
+    note(assumed_pods, "u2", "b", ONE)
+    note(assumed_pods, "u3", "a", TWO)
 
-    assert assumed_pods.by_node(EMPTY) == {"a": (ONE, TWO), "b": (ONE,)}
+    assert by_node(assumed_pods, EMPTY) == {"a": (ONE, TWO), "b": (ONE,)}
 
 
 def test_a_pod_that_is_asked_about_again_is_not_under_way() -> None:
     assumed_pods = AssumedPods()
-    assumed_pods.note("u1", "a", ONE)
+    note(assumed_pods, "u1", "a", ONE)
 
     assumed_pods.forget("u1")
     assumed_pods.forget("never noted")
 
-    assert assumed_pods.by_node(EMPTY) == {}
+    assert by_node(assumed_pods, EMPTY) == {}
 
 
 def test_a_pod_placed_again_is_under_way_to_its_new_node_alone() -> None:
     assumed_pods = AssumedPods()
 
-    assumed_pods.note("u1", "a", ONE)
-    assumed_pods.note("u1", "b", TWO)
+    note(assumed_pods, "u1", "a", ONE)
+    note(assumed_pods, "u1", "b", TWO)
 
-    assert assumed_pods.by_node(EMPTY) == {"b": (TWO,)}
+    assert by_node(assumed_pods, EMPTY) == {"b": (TWO,)}
 
 
 def test_after_two_seconds_a_placement_is_over() -> None:
     clock = Clock()
     assumed_pods = AssumedPods(clock=clock)
-    assumed_pods.note("u1", "a", ONE)
+    note(assumed_pods, "u1", "a", ONE)
     clock.now += 1.0
-    assumed_pods.note("u2", "a", TWO)
+    note(assumed_pods, "u2", "a", TWO)
 
     clock.now += 1.0
-    at_two_seconds = assumed_pods.by_node(EMPTY)
+    at_two_seconds = by_node(assumed_pods, EMPTY)
     clock.now += 0.1
-    later = assumed_pods.by_node(EMPTY)
+    later = by_node(assumed_pods, EMPTY)
     clock.now += 1.0
-    much_later = assumed_pods.by_node(EMPTY)
+    much_later = by_node(assumed_pods, EMPTY)
 
     assert at_two_seconds == {"a": (ONE, TWO)}
     assert later == {"a": (TWO,)}
@@ -78,13 +92,13 @@ def test_after_two_seconds_a_placement_is_over() -> None:
 def test_a_pod_that_is_asked_about_late_counts_from_then() -> None:
     clock = Clock()
     assumed_pods = AssumedPods(clock=clock)
-    assumed_pods.note("u1", "a", ONE)
+    note(assumed_pods, "u1", "a", ONE)
     clock.now += 1.5
-    assumed_pods.note("u1", "a", ONE)
+    note(assumed_pods, "u1", "a", ONE)
 
     clock.now += 1.5
 
-    assert assumed_pods.by_node(EMPTY) == {"a": (ONE,)}
+    assert by_node(assumed_pods, EMPTY) == {"a": (ONE,)}
 
 
 @pytest.mark.parametrize(
@@ -116,16 +130,16 @@ def test_a_pod_that_is_seen_to_be_placed_or_gone_is_no_longer_under_way(
     ledger = make_ledger(
         nodes=[make_node(name="a", gpus=8)], pods=[make_pod(uid="u1", gpus=1)]
     )
-    assumed_pods.note("u1", "a", ONE)
-    assumed_pods.note("not seen yet", "a", TWO)
+    note(assumed_pods, "u1", "a", ONE)
+    note(assumed_pods, "not seen yet", "a", TWO)
 
-    pending = dict(assumed_pods.by_node(ledger.build()))
+    pending = by_node(assumed_pods, ledger.build())
     ledger.apply(end)
-    after = assumed_pods.by_node(ledger.build())
+    after = by_node(assumed_pods, ledger.build())
 
     assert pending == {"a": (ONE, TWO)}
     assert after == {"a": (TWO,)}
-    assert assumed_pods.by_node(EMPTY) == {"a": (TWO,)}  # it is forgotten
+    assert by_node(assumed_pods, EMPTY) == {"a": (TWO,)}  # it is forgotten
 
 
 @pytest.mark.parametrize(
@@ -140,17 +154,17 @@ def test_what_could_not_be_told_or_scored_is_not_noted(
 ) -> None:
     assumed_pods = AssumedPods()
 
-    assumed_pods.note(uid, "a", request_)
+    note(assumed_pods, uid, "a", request_)
 
-    assert not assumed_pods.by_node(EMPTY)
+    assert not by_node(assumed_pods, EMPTY)
 
 
 def test_switched_off_nothing_is_noted() -> None:
     assumed_pods = AssumedPods(is_counting=False)
 
-    assumed_pods.note("u1", "a", ONE)
+    note(assumed_pods, "u1", "a", ONE)
 
-    assert not assumed_pods.by_node(EMPTY)
+    assert not by_node(assumed_pods, EMPTY)
 
 
 def test_the_oldest_placements_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,14 +172,14 @@ def test_the_oldest_placements_give_way(monkeypatch: pytest.MonkeyPatch) -> None
     assumed_pods = AssumedPods()
 
     for uid, node_name in (("u1", "a"), ("u2", "b"), ("u1", "c"), ("u3", "d")):
-        assumed_pods.note(uid, node_name, ONE)
+        note(assumed_pods, uid, node_name, ONE)
 
-    assert assumed_pods.by_node(EMPTY) == {"c": (ONE,), "d": (ONE,)}
+    assert by_node(assumed_pods, EMPTY) == {"c": (ONE,), "d": (ONE,)}
 
 
 def test_the_asking_pod_does_not_count_against_itself() -> None:
     assumed_pods = AssumedPods()
-    assumed_pods.note("u", "a", ONE)
-    assumed_pods.note("v", "a", TWO)
+    note(assumed_pods, "u", "a", ONE)
+    note(assumed_pods, "v", "a", TWO)
 
-    assert assumed_pods.by_node(EMPTY, "u") == {"a": (TWO,)}
+    assert by_node(assumed_pods, EMPTY, "u") == {"a": (TWO,)}

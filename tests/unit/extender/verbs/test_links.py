@@ -25,7 +25,13 @@ from scoring.topology.devices import CONTRADICTED, NOT_TOLD
 from scoring.topology.layouts import NAMED_LAYOUTS, layout_of, set_of
 from scoring.topology.tables import table_of
 from service.runtime import build_verb_options
-from tests.builders import GPU, Tree, make_node, make_pod, make_snapshot
+from tests.builders import (
+    Tree,
+    make_node,
+    make_pod,
+    make_pod_request,
+    make_snapshot,
+)
 from tests.extender_app import make_settings
 
 LINKS: Final = "gpu-extender.io/links"
@@ -260,12 +266,11 @@ def test_assumed_pods_take_what_the_device_plugin_would() -> None:
         snapshot, call.columns, call.pod_request, options.label_keys
     )
 
-    crowded = with_assumed(
-        candidates, call.pod_request, snapshot, {"a": (((GPU, 2),), ((GPU, 1),))}
-    )
+    two, one, nine = (make_pod_request(gpus) for gpus in (2, 1, 9))
+    crowded = with_assumed(candidates, call.pod_request, snapshot, {"a": (two, one)})
 
     assert crowded.free_sets.tolist() == [set_of((4, 5, 6, 7))]
-    many = with_assumed(candidates, call.pod_request, snapshot, {"a": (((GPU, 9),),)})
+    many = with_assumed(candidates, call.pod_request, snapshot, {"a": (nine,)})
     assert many.free_sets.tolist() == [NOT_TOLD]
 
 

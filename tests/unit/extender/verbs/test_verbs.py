@@ -20,7 +20,7 @@ from extender.wire import filter as wire
 from scoring.feasibility import Verdict
 from scoring.snapshot import Snapshot, build_node_index
 from service.runtime import build_verb_options
-from tests.builders import GPU, make_node, make_pod, make_snapshot
+from tests.builders import GPU, make_node, make_pod, make_pod_request, make_snapshot
 from tests.extender_app import make_settings
 
 OPTIONS = build_verb_options(make_settings())
@@ -364,7 +364,7 @@ def test_scores_count_pods_under_way_and_verdicts_do_not() -> None:
     verb_call = look_up(
         asking(make_pod(gpus=4), "a", "b", "ghost"), holding(a=0, b=4), options
     )
-    assumed = {"a": [((GPU, 6),)], "ghost": [((GPU, 1),)]}
+    assumed = {"a": [make_pod_request(6)], "ghost": [make_pod_request(1)]}
 
     assert (
         filter_nodes(verb_call, options).verdicts.tolist()[:2] == [Verdict.FEASIBLE] * 2

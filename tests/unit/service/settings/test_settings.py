@@ -69,6 +69,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "utilization": 40,
         "type_match": 30,
         "topology": 30,
+        "domain": 0,
     }
     assert settings.scoring.max_score == 10
     assert settings.fallback.hold_seconds == 10
