@@ -1,6 +1,7 @@
 """Metrics of the cache and of the listeners that are read when they are scraped."""
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -15,9 +16,15 @@ from scoring.topology.devices import CONTRADICTED
 from service.certificates.files import ServedCertificate
 from service.doctor.offers import MAX_TOLD, OfferWatch
 from service.http.middleware import Slots
+from service.http.pages import unit_of
 
 # Names of nodes in one metric.
 MAX_FAILING: Final = 50
+
+# Pairs of a type and a resource in one metric.
+MAX_KINDS: Final = 100
+
+STATES: Final = ("allocatable", "requested", "free")
 
 
 class ClusterCollector(Collector):
@@ -27,13 +34,19 @@ class ClusterCollector(Collector):
     ----------
     is_speaker : callable
         Whether this replica is the one that tells it; the others have no series.
+    clock : callable
+        Returns the API server's time in seconds since 1970.
     """
 
     def __init__(
-        self, source: SnapshotSource, is_speaker: Callable[[], bool] = lambda: True
+        self,
+        source: SnapshotSource,
+        is_speaker: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._source = source
         self._is_speaker = is_speaker
+        self._clock = clock
 
     def collect(self) -> list[Metric]:
         """Return the gauges of this moment."""
@@ -45,16 +58,23 @@ class ClusterCollector(Collector):
             "1 for a node that counts as failing.",
             labels=["node"],
         )
+        gpus = GaugeMetricFamily(
+            "gpu_extender_gpus",
+            "GPUs, shares and slices of them, by type of GPU and by resource.",
+            labels=["type", "resource", "state"],
+        )
         if self._is_speaker():
-            values: tuple[int, ...] = (0,) * len(families)
+            values: tuple[float, ...] = (0,) * len(families)
             with contextlib.suppress(NotSyncedError):
                 snapshot = self._source.current()
-                values = _count_whole_cluster(snapshot)
+                values = _count_whole_cluster(snapshot, self._clock())
+                for labels, amount in _sum_gpus(snapshot):
+                    gpus.add_metric(labels, amount)
                 for name in sorted(snapshot.failing_nodes)[:MAX_FAILING]:
                     named.add_metric([name], 1)
             for family, value in zip(families, values, strict=True):
                 family.add_metric([], value)
-        return [*families, named]
+        return [*families, named, gpus]
 
 
 # metric -> its text
@@ -74,11 +94,18 @@ CLUSTER_GAUGES: Final = {
     "gpu_extender_unreadable_device_nodes": (
         "Nodes whose pods' annotations about their GPUs contradict the node."
     ),
+    "gpu_extender_pending_gpu_pods": (
+        "Pods that ask for a managed resource and have no node; gated ones left out."
+    ),
+    "gpu_extender_oldest_pending_gpu_pod_seconds": (
+        "Time since the oldest of them was created; 0 without one."
+    ),
 }
 
 
-def _count_whole_cluster(snapshot: Snapshot) -> tuple[int, ...]:
-    """Return the values of `CLUSTER_GAUGES`, in their order."""
+def _count_whole_cluster(snapshot: Snapshot, now: float) -> tuple[float, ...]:
+    """Return the values of `CLUSTER_GAUGES`, in their order; `now` since 1970."""
+    created = [pod.created for pod in snapshot.pending if not pod.is_gated]
     is_unread = [gpus.is_memory_unread for gpus in snapshot.gpus.kinds]
     return (
         int(np.count_nonzero(snapshot.failing)),
@@ -86,7 +113,35 @@ def _count_whole_cluster(snapshot: Snapshot) -> tuple[int, ...]:
         int(np.count_nonzero(np.array(is_unread)[snapshot.gpus.codes])),
         sum(bool(node.links.fault) for node in snapshot.facts),
         int(np.count_nonzero(snapshot.gpus.free_sets == CONTRADICTED)),
+        len(created),
+        max(now - min(created, default=now), 0.0),
     )
+
+
+def _sum_gpus(snapshot: Snapshot) -> list[tuple[tuple[str, str, str], int]]:
+    """Return type, resource and state of GPUs with their number.
+
+    What is free counts on nodes only that are ready, not cordoned and without a fault.
+    """
+    codes, kinds = snapshot.gpus.codes, snapshot.gpus.kinds
+    is_usable = snapshot.schedulable & ~snapshot.faulted
+    sums: dict[tuple[str, str], list[int]] = {}
+    for row, resource in enumerate(snapshot.resources):
+        offered = snapshot.allocatable[row]
+        asked = snapshot.requested[row]
+        free = np.where(is_usable, np.maximum(offered - asked, 0), 0)
+        for code in np.unique(codes[(offered > 0) | (asked > 0)]):
+            if not unit_of(resource, kinds[code]):
+                continue
+            here = codes == code
+            total = sums.setdefault((kinds[code].model, resource), [0, 0, 0])
+            for index, amounts in enumerate((offered, asked, free)):
+                total[index] += int(amounts[here].sum())
+    return [
+        ((model, resource, state), amount)
+        for (model, resource), total in sorted(sums.items())[:MAX_KINDS]
+        for state, amount in zip(STATES, total, strict=True)
+    ]
 
 
 class CacheCollector(Collector):

@@ -249,7 +249,7 @@ class Runtime:
         register = self.metrics.registry.register
         self._elector = self._build_elector(own_pod)
         register(CacheCollector(self.cell, self.ages, self._ledger.counts))
-        register(ClusterCollector(self.cell, self._speaks_for_cluster))
+        register(ClusterCollector(self.cell, self._speaks_for_cluster, self._clock))
         self._notices = PodNotices(self.cell, self._tell_noticed)
         self._webhook = Webhook(
             self.cell,

@@ -1,3 +1,4 @@
+import datetime as dt
 from dataclasses import replace
 from functools import partial
 
@@ -227,6 +228,36 @@ def test_what_is_so_for_the_whole_cluster_is_told_by_one_replica(
         shown.append({line.split()[0] for line in lines}.intersection(CLUSTER_GAUGES))
 
     assert shown == [set(CLUSTER_GAUGES), set()]
+
+
+def test_gpus_and_pending_pods_of_the_whole_cluster_are_shown() -> None:
+    label = {"nvidia.com/gpu.product": "Tesla-T4"}
+    slices = {"nvidia.com/mig-1g.10gb": "7"}
+    nodes = [
+        make_node(name="a", gpus=8, labels=label),
+        make_node(name="b", gpus=4, labels=label, is_cordoned=True),
+        make_node(name="c", labels={}, resources=slices),
+    ]
+    old, young = make_pod(name="old", gpus=1), make_pod(name="young", gpus=1)
+    old["metadata"]["creationTimestamp"] = "2026-11-28T10:00:00Z"
+    young["metadata"]["creationTimestamp"] = "2026-11-28T10:30:00Z"
+    pods = [old, young, make_pod(name="runs", gpus=3, node_name="a")]
+    metrics, cell = Metrics(), SnapshotCell()
+    cell.publish(make_snapshot(nodes=nodes, pods=pods))
+    now = dt.datetime(2026, 11, 28, 11, tzinfo=dt.UTC).timestamp()
+    metrics.registry.register(ClusterCollector(cell, lambda: True, lambda: now))
+
+    def count(model: str, resource: str) -> list[float | None]:
+        return [
+            value_of(metrics, "gpus", type=model, resource=resource, state=state)
+            for state in ("allocatable", "requested", "free")
+        ]
+
+    assert count("T4", "nvidia.com/gpu") == [12, 3, 5]
+    assert count("", "nvidia.com/mig-1g.10gb") == [7, 0, 7]
+    assert count("", "cpu") == [None, None, None]
+    assert value_of(metrics, "pending_gpu_pods") == 2
+    assert value_of(metrics, "oldest_pending_gpu_pod_seconds") == 3600
 
 
 def test_nodes_whose_label_states_what_no_gpu_has_are_shown() -> None:
