@@ -1,0 +1,98 @@
+"""`ShapeCounts`: the workload mix as it is learned from the pods that come."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from scoring.packing.workload import Shape
+
+# Pods that count; what came before them counts less and less.
+WINDOW: Final = 8192
+
+# Shapes of which a count is kept.
+MAX_SHAPES: Final = 512
+
+# Shapes that stand for all, and the part of the pods that they make up at least, where
+# so many do.
+MAX_TYPICAL: Final = 128
+
+COVERAGE: Final = 0.95
+
+# The part of the pods that must come in other shapes for the mix to change: whatever
+# was computed by it is lost then.
+MIN_SHIFT: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedShape:
+    """Request shape, and where it may run.
+
+    Attributes
+    ----------
+    accepted : frozenset of str
+        GPU models; empty for any.
+    """
+
+    shape: Shape
+    accepted: frozenset[str] = frozenset()
+
+
+# Shape -> part of the pods that come in it; all parts add up to 1.
+LearnedMix: TypeAlias = Mapping[ExpectedShape, float]
+
+NOTHING_LEARNED: Final[LearnedMix] = MappingProxyType({})
+
+
+class ShapeCounts:
+    """Counts the shapes of pods, the recent ones most; one thread may call it.
+
+    Each time `WINDOW` pods are counted, all counts are halved. The rarest shape makes
+    room for a new one.
+    """
+
+    def __init__(self) -> None:
+        # shape -> how many pods, older ones in part
+        self._counts: dict[ExpectedShape, float] = {}
+        self._since_halved = 0
+
+    def add(self, expected: ExpectedShape) -> None:
+        """Count one pod."""
+        counts = self._counts
+        if expected not in counts and len(counts) >= MAX_SHAPES:
+            del counts[min(counts, key=counts.__getitem__)]
+        counts[expected] = counts.get(expected, 0.0) + 1.0
+        self._since_halved += 1
+        if self._since_halved >= WINDOW:
+            self._since_halved = 0
+            for shape in counts:
+                counts[shape] /= 2
+
+    def typical(self) -> LearnedMix:
+        """Return the most frequent shapes, with their part of the pods of them all."""
+        ordered = sorted(self._counts.items(), key=lambda item: -item[1])
+        total, covered = sum(self._counts.values()), 0.0
+        kept: dict[ExpectedShape, float] = {}
+        for expected, count in ordered[:MAX_TYPICAL]:
+            if covered >= COVERAGE * total:
+                break
+            kept[expected] = count
+            covered += count
+        return MappingProxyType({shape: n / covered for shape, n in kept.items()})
+
+    def renewed(self, mix: LearnedMix) -> LearnedMix:
+        """Return the mix as it is now, or `mix` itself while it is nearly the same."""
+        now = self.typical()
+        return now if shift(mix, now) > MIN_SHIFT else mix
+
+
+def shift(before: LearnedMix, after: LearnedMix) -> float:
+    """Return which part of the pods comes in other shapes than before, 0 to 1.
+
+    >>> one, two = ExpectedShape(Shape(0, 1)), ExpectedShape(Shape(0, 2))
+    >>> shift({one: 1.0}, {one: 0.75, two: 0.25})
+    0.25
+    """
+    return sum(
+        (max(part - before.get(shape, 0.0), 0.0) for shape, part in after.items()), 0.0
+    )
