@@ -309,6 +309,35 @@ def test_kube_scheduler_starts_after_its_extender_and_lives_by_it() -> None:
     assert pod["priorityClassName"] == "system-cluster-critical"
 
 
+@modes
+def test_the_pod_of_helm_test_is_no_replica(mode: str) -> None:
+    objects = render(HELMS[0], MODES[mode])
+    pod = find(objects, "Pod")
+
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (doctor,) = pod["spec"]["containers"]
+    assert doctor["args"][0] == "doctor"
+    (replica,) = pod["spec"]["initContainers"]
+    assert "env" not in replica  # without its pod's name it takes no Lease
+    for service in (o for o in objects if o["kind"] == "Service"):
+        wanted = service["spec"]["selector"].items()
+        assert not wanted <= pod["metadata"]["labels"].items()
+
+
+def test_the_notes_name_what_to_do_next() -> None:
+    """By Helm 4: Helm 3 asks a cluster for its version even in a dry run."""
+    scheduler = {"image": {"tag": "v1.36.3"}}  # Helm itself chooses the minor
+    values = yaml.safe_dump(merged(IMAGE, {"scheduler": scheduler}))
+    arguments = ("install", "gpu-extender", CHART, "--namespace", NAMESPACE)
+
+    printed = run(
+        HELMS[-1], *arguments, "--dry-run=client", "--values", "-", text=values
+    )
+
+    assert "helm test gpu-extender -n gpu-extender --logs" in printed
+    assert "--lease gpu-extender/gpu-extender-scheduler" in printed
+
+
 def test_the_cluster_s_own_scheduler_calls_loopback_of_its_host() -> None:
     pod = pod_of(render(HELMS[0], MODES["existing scheduler"]))
 
