@@ -260,50 +260,45 @@ class _Builder:
 
     def of_gpus(self) -> Iterable[FailedCheck]:
         """Yield our own checks but those of amounts."""
+        yield from self._of_absent()
         lacking, judged, shared = self._lacking, self._judged, self._suits_if_shared()
-        resource = next((name for name, _ in self._pod_request.request), "")
-        primary = self._pod_request.primary or resource
-        for kind, verdicts, phrase, name in (
-            (
-                NO_RESOURCE,
-                (Verdict.IN_PARTS, Verdict.NO_GPU, Verdict.NO_SUCH_RESOURCE),
-                self._say_lacking,
-                primary,
-            ),
-            (GPU_TYPE, (Verdict.WRONG_TYPE,), self._say_types, ""),
-            (GPU_SHARED, (Verdict.WRONG_TYPE,), self._say_shared, ""),
+        for kind, verdicts, phrase in (
+            (GPU_TYPE, (Verdict.WRONG_TYPE,), self._say_types),
+            (GPU_SHARED, (Verdict.WRONG_TYPE,), self._say_shared),
             (
                 GPU_TYPE_UNKNOWN,
                 (Verdict.TYPE_UNKNOWN,),
                 _plain("has", "have", "GPUs of an unknown model or memory"),
-                "",
             ),
-            (GPU_MEMORY, (Verdict.TOO_LITTLE_MEMORY,), self._say_memory, ""),
+            (GPU_MEMORY, (Verdict.TOO_LITTLE_MEMORY,), self._say_memory),
             (
                 GPU_LINKS,
                 (Verdict.UNLINKED,),
                 _plain("has", "have", "no set of linked GPUs free"),
-                "",
             ),
-            (GPUS_NOT_READY, (Verdict.NOT_READY,), self._say_unready, ""),
-            (
-                NOT_ALONE,
-                (Verdict.NOT_ALONE, Verdict.NOT_ALONE_NOW),
-                self._say_alone,
-                "",
-            ),
+            (GPUS_NOT_READY, (Verdict.NOT_READY,), self._say_unready),
+            (NOT_ALONE, (Verdict.NOT_ALONE, Verdict.NOT_ALONE_NOW), self._say_alone),
         ):
             failed = self._where(*verdicts)
-            if kind == NO_RESOURCE:
-                failed = failed & ~self._gone
-            elif kind == GPUS_NOT_READY:
+            if kind == GPUS_NOT_READY:
                 failed = failed & (~lacking | self._gone)
             else:
                 failed = failed & ~lacking
             if kind in {GPU_TYPE, GPU_SHARED}:
                 failed = failed & (shared if kind == GPU_SHARED else ~shared)
             detail = partial(_detail_of, judged, verdicts, self._ours)
-            yield FailedCheck(kind, failed, phrase, detail, name)
+            yield FailedCheck(kind, failed, phrase, detail)
+
+    def _of_absent(self) -> Iterable[FailedCheck]:
+        """Yield, for each managed resource that is asked, where nobody offers it."""
+        verdicts = (Verdict.IN_PARTS, Verdict.NO_GPU, Verdict.NO_SUCH_RESOURCE)
+        detail = partial(_detail_of, self._judged, verdicts, self._ours)
+        primary = self._pod_request.primary
+        rows = {name: row for row, (name, _) in enumerate(self._pod_request.request)}
+        for name in sorted(rows, key=lambda name: (name != primary, name)):
+            absent = self._lacking & ~self._candidates.offered[rows[name]] & ~self._gone
+            phrase = partial(self._say_lacking, name)
+            yield FailedCheck(NO_RESOURCE, absent, phrase, detail, name)
 
     def _suits_if_shared(self) -> BoolArray:
         """Return whose GPUs would suit a pod that takes shares and slices."""
@@ -386,9 +381,8 @@ class _Builder:
         verb = "has" if len(indexes) == 1 else "have"
         return f"{verb} a taint that it does not tolerate{_most_common(texts)}"
 
-    def _say_lacking(self, indexes: IndexArray) -> str:
+    def _say_lacking(self, asked: str, indexes: IndexArray) -> str:
         verb = "has" if len(indexes) == 1 else "have"
-        asked = self._pod_request.primary
         snapshot = self._judged.snapshot
         columns = self._candidates.columns[indexes]
         is_managed = self._judged.options.builder.scope.is_managed
@@ -400,9 +394,10 @@ class _Builder:
             }
         )
         names = [name for name, count in offered.most_common(MAX_VALUES) if count]
-        if self._where(Verdict.IN_PARTS)[indexes].all():
+        if is_whole_gpu(asked) and self._where(Verdict.IN_PARTS)[indexes].all():
             return f"{verb} only cut or shared GPUs ({', '.join(names)})"
-        if self._where(Verdict.NO_GPU)[indexes].all():
+        is_without = self._where(Verdict.NO_GPU) & ~self._where(Verdict.IN_PARTS)
+        if is_whole_gpu(asked) and is_without[indexes].all():
             return f"{verb} no GPU"
         verb = "does" if len(indexes) == 1 else "do"
         # Where they are the few, it matters little what they have instead.

@@ -56,8 +56,8 @@ class Remedy(msgspec.Struct, frozen=True, rename="camel"):
     ----------
     action : str
         ``askLess``, ``type``, ``gpuMemory``, ``label``, ``resource``, ``selector``,
-        ``labelNode``, ``affinity``, ``tolerate``, ``uncordon``, ``nodeReady``,
-        ``gpusReady``, ``share``, ``sharing``, ``nodeName`` or ``wait``.
+        ``labelNode``, ``leaveOut``, ``affinity``, ``tolerate``, ``uncordon``,
+        ``nodeReady``, ``gpusReady``, ``share``, ``sharing``, ``nodeName`` or ``wait``.
     text : str
         In words, to stand after "Would help: ".
     node : str
@@ -317,28 +317,47 @@ def _misspelt(situation: Situation) -> Found:
 
 
 def _other_resource(situation: Situation) -> Found:
-    """Yield the resource that nodes offer in place of what is asked."""
+    """Yield the resource that nodes offer in place of what is asked, or to go without.
+
+    A pod may ask several, which no node has together.
+    """
     judged = situation.judged
-    indexes = np.flatnonzero(situation.fails_only(NO_RESOURCE))
-    if not len(indexes):
-        return
+    asked = dict(judged.pod_request.request)
+    for check in situation.checks:
+        if check.kind != NO_RESOURCE:
+            continue
+        others = [c for c in situation.checks if c is not check]
+        beside = [c.failed for c in others]
+        indexes = np.flatnonzero(check.failed & ~np.logical_or.reduce(beside, axis=0))
+        yield from _offered_instead(situation, indexes, check.resource)
+        if len(asked) > 1 and len(indexes):
+            name, node = check.resource, situation.names[int(indexes[0])]
+            text = (
+                f"leave {name} out, or ask for it in another pod"
+                f" ({_nodes(len(indexes))} then)"
+            )
+            yield 2.4, Remedy("leaveOut", text, node, len(indexes), value=name)
+
+
+def _offered_instead(situation: Situation, indexes: IndexArray, absent: str) -> Found:
+    """Yield the resource that most of the nodes have free in place of one."""
+    judged = situation.judged
     snapshot, columns = judged.snapshot, judged.candidates.columns[indexes]
-    asked = judged.pod_request.amount
+    asked = dict(judged.pod_request.request)
     best: tuple[int, str, int] | None = None
     for row, name in enumerate(snapshot.resources):
-        if not judged.options.builder.scope.is_gpu(name):
+        if name in asked or not judged.options.builder.scope.is_gpu(name):
             continue
         free = snapshot.allocatable[row, columns] - snapshot.requested[row, columns]
-        count = int(np.count_nonzero(free >= asked))
+        enough = free >= asked[absent]
+        count = int(np.count_nonzero(enough))
         if count and (best is None or count > best[0]):
-            best = count, name, int(indexes[int(np.argmax(free >= asked))])
+            best = count, name, int(indexes[int(np.argmax(enough))])
     if best is not None:
         count, name, index = best
-        unit = (
-            ""
-            if is_whole_gpu(name) == is_whole_gpu(judged.pod_request.primary)
-            else (", which are parts of GPUs" if is_part(name) else "")
-        )
+        unit = ""
+        if is_whole_gpu(name) != is_whole_gpu(absent) and is_part(name):
+            unit = ", which are parts of GPUs"
         text = f"ask for {name} instead{unit} ({_nodes(count)} then)"
         yield 2.5, Remedy("resource", text, situation.names[index], count, value=name)
 

@@ -93,3 +93,45 @@ def test_the_sentence_says_what_decides(
 
     assert summary.sentence == sentence
     assert summary.reason_classes == {reason_class}
+
+
+MIG = "nvidia.com/mig-1g.10gb"
+
+
+def test_a_pod_of_two_gpu_resources_is_told_which_of_them_nodes_lack() -> None:
+    pod = make_pod(gpus=1, requests={MIG: "1"})
+
+    summary = summary_of(
+        pod,
+        *(make_node(name=f"whole-{n}", gpus=8) for n in range(3)),
+        make_node(name="cut", resources={MIG: "7"}),
+        make_node(name="none"),
+    )
+
+    assert summary.sentence == (
+        f"No node fits: 3 do not offer {MIG} (but nvidia.com/gpu), 2 do not offer"
+        " nvidia.com/gpu"
+    )
+    assert summary.reason_classes == {
+        "gpuResource:nvidia.com/gpu",
+        f"gpuResource:{MIG}",
+    }
+    assert [(r.action, r.value, r.node_count) for r in summary.remedies] == [
+        ("leaveOut", MIG, 3),
+        ("leaveOut", "nvidia.com/gpu", 1),
+    ]  # what it asks already is not offered in place of what is absent
+    assert summary.help.startswith(
+        f"leave {MIG} out, or ask for it in another pod (3 nodes fit then)"
+    )
+
+
+def test_the_other_resource_has_as_much_as_the_absent_one() -> None:
+    pod = make_pod(gpus=2, requests={"amd.com/gpu": "4"})
+    amounts = {"nvidia.com/gpu": "8", MIG: "3", "nvidia.com/mig-2g.20gb": "4"}
+
+    summary = summary_of(pod, make_node(resources=amounts))
+
+    assert [(r.action, r.value) for r in summary.remedies] == [
+        ("leaveOut", "amd.com/gpu"),
+        ("resource", "nvidia.com/mig-2g.20gb"),
+    ]
