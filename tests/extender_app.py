@@ -13,7 +13,7 @@ from injector.rules.rules import Rules
 from service.http.app import create_app
 from service.http.health import Health
 from service.metrics import Metrics
-from service.runtime import build_verb_options
+from service.runtime import build_records, build_verb_options
 from service.settings.settings import Settings
 from tests.builders import make_snapshot
 from tests.fakes.webhook import make_admission
@@ -56,18 +56,21 @@ class ExtenderApp:
         **more: Any,
     ) -> None:
         self.cell = SnapshotCell()
+        read = make_settings(settings)
         if is_synced:
             self.cell.publish(
                 make_snapshot(
                     nodes=nodes,
                     pods=pods,
                     device_class_resources=device_class_resources,
+                    label_keys=read.labels.keys().columns(),
+                    builder=build_records(read),
                 )
             )
         self.metrics = Metrics()
         self.health = Health(self.cell, lambda: {"file": 0.0}, 180.0)
         self.health.serve()
-        options = build_verb_options(make_settings(settings))
+        options = build_verb_options(read)
         self.client = falcon.testing.TestClient(
             create_app(
                 self.cell,

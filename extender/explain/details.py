@@ -1,6 +1,7 @@
 """Numbers behind a verdict, a function for each, in words."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -97,8 +98,10 @@ class Judged:
     short : bool array, shape (Q, C)
         True where our count of a free amount is too low.
     siblings : mapping
-        node name -> how many other pods of the job are there, or put there; empty
-        where no score goes by them
+        label key and value of a domain -> how many other pods of the job are there, or
+        put there
+    sibling_count : int
+        How many there are in all; 0 where no score goes by them.
     """
 
     snapshot: Snapshot
@@ -108,7 +111,8 @@ class Judged:
     crowded: Candidates
     terms: Mapping[str, Float64Array]
     short: BoolArray
-    siblings: Mapping[str, int]
+    siblings: Mapping[tuple[str, str], int]
+    sibling_count: int
 
     @classmethod
     def of(
@@ -141,7 +145,8 @@ class Judged:
             crowded,
             terms,
             short,
-            siblings,
+            _by_domain(siblings, snapshot, options.label_keys.domains),
+            sum(siblings.values()),
         )
 
     def facts(self, index: int) -> NodeFacts:
@@ -260,20 +265,27 @@ def show_gpu_numbers(gpus: int) -> str:
 
 def show_siblings(judged: Judged, index: int) -> str:
     """Return how many other pods of the job share which domain of a candidate."""
-    snapshot, siblings = judged.snapshot, judged.siblings
-    labels, total = judged.facts(index).labels, sum(siblings.values())
-    said = []
-    for key in judged.options.label_keys.domains:
-        here = sum(
-            count
-            for name, count in siblings.items()
-            if key in labels
-            and snapshot.facts[snapshot.nodes.column_of[name]].labels.get(key)
-            == labels[key]
-        )
-        if here:
-            said.append(f"{here} of {total} in {key}={labels[key]}")
+    labels, total = judged.facts(index).labels, judged.sibling_count
+    found = [
+        (judged.siblings.get((key, labels[key]), 0), f"{key}={labels[key]}")
+        for key in judged.options.label_keys.domains
+        if key in labels
+    ]
+    said = [f"{here} of {total} in {domain}" for here, domain in found if here]
     return f"other pods of its job: {', '.join(said) or f'none of {total} near'}"
+
+
+def _by_domain(
+    siblings: Mapping[str, int], snapshot: Snapshot, keys: Iterable[str]
+) -> Mapping[tuple[str, str], int]:
+    """Return how many of the pods, given by node name, are in which domain."""
+    found = Counter[tuple[str, str]]()
+    for name, count in siblings.items():
+        labels = snapshot.facts[snapshot.nodes.column_of[name]].labels
+        for key in keys:
+            if key in labels:
+                found[key, labels[key]] += count
+    return found
 
 
 def _about_feasible(judged: Judged, index: int) -> str:
@@ -297,7 +309,7 @@ def _about_feasible(judged: Judged, index: int) -> str:
         )
     if _links_matter(judged, index):
         said.append(show_links(judged, index))
-    if judged.siblings:
+    if judged.sibling_count:
         said.append(show_siblings(judged, index))
     return "; ".join(filter(None, said))
 
