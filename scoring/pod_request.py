@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from scoring.protocols import (
     ContainerSpec,
@@ -18,7 +18,7 @@ from scoring.quantity import (
     parse_amount,
     shorten,
 )
-from scoring.resources import Request
+from scoring.resources import Request, any_resource
 
 # What `spec.resources` may set: no GPU can come from there.
 POD_LEVEL_RESOURCES: Final = ("cpu", "memory")
@@ -126,6 +126,113 @@ def _replace_by_pod_level(
     total.update(
         {name: amount for name, amount in requests.items() if _is_pod_level(name)}
     )
+
+
+class LargestShare(NamedTuple):
+    """The container that asks the most of a resource, and what the pod asks beside it.
+
+    Attributes
+    ----------
+    container : str
+        Its name; empty where no other asks of it, and for what the pod asks as a whole.
+    beside : int
+        What else counts while it runs: other containers, sidecars, overhead.
+    least : int
+        What the pod would ask if this container asked nothing.
+    overhead : int
+        The part of the pod's runtime class.
+    """
+
+    resource: str
+    container: str = ""
+    beside: int = 0
+    least: int = 0
+    overhead: int = 0
+
+
+def largest_shares(spec: PodSpec) -> tuple[LargestShare, ...]:
+    """Return whose ask decides what a pod asks, of each resource that several ask.
+
+    A pod asks a total, from `least` on, where that container asks `beside` less.
+    Quantities that do not parse count as absent.
+    """
+    read = _Asks()
+    for container in spec.containers or ():
+        read.add_running(container)
+    for container in spec.init_containers or ():
+        read.add_starting(container)
+    overhead = read_amounts(spec.overhead or {}, "", any_resource, _ignore)
+    pod_level = () if spec.resources is None else _pod_level_of(spec.resources)
+    found = []
+    for resource in sorted({*read.running, *read.starting, *overhead}):
+        more = overhead.get(resource, 0)
+        share = LargestShare(resource, "", more, more, more)
+        is_asked = resource in read.running or resource in read.starting
+        if is_asked and resource not in pod_level:
+            share = read.largest(resource, more)
+        if share != LargestShare(resource):
+            found.append(share)
+    return tuple(found)
+
+
+class _Asks:
+    """What containers ask, by resource, with what runs beside each."""
+
+    def __init__(self) -> None:
+        self._sidecars: dict[str, int] = {}
+        # resource -> (container, its ask)
+        self.running: dict[str, list[tuple[str, int]]] = {}
+        # resource -> (init container, its ask, what the sidecars before it ask)
+        self.starting: dict[str, list[tuple[str, int, int]]] = {}
+
+    def add_running(self, container: ContainerSpec) -> None:
+        """Take a container that runs until the pod ends."""
+        for name, amount in _asks_of(container).items():
+            self.running.setdefault(name, []).append((container.name, amount))
+
+    def add_starting(self, container: ContainerSpec) -> None:
+        """Take an init container, those before it being known."""
+        if container.restart_policy == "Always":
+            self.add_running(container)
+            _add(self._sidecars, _asks_of(container))
+            return
+        for name, amount in _asks_of(container).items():
+            beside = self._sidecars.get(name, 0)
+            asks = self.starting.setdefault(name, [])
+            asks.append((container.name, amount, beside))
+
+    def largest(self, resource: str, overhead: int) -> LargestShare:
+        """Return the share of the container that decides what the pod asks."""
+        running = self.running.get(resource, [])
+        starting = self.starting.get(resource, [])
+        total = sum(amount for _, amount in running)
+        peaks = sorted((amount + beside for _, amount, beside in starting))
+        if peaks and peaks[-1] > total:
+            container, _, beside = max(starting, key=lambda ask: ask[1] + ask[2])
+            least = max(total, beside, *peaks[:-1])
+        else:
+            container, amount = max(running, key=lambda ask: ask[1])
+            beside = total - amount
+            least = max(beside, *peaks[-1:], 0)
+        is_only = len(running) + len(starting) == 1
+        name = "" if is_only else container
+        return LargestShare(
+            resource, name, beside + overhead, least + overhead, overhead
+        )
+
+
+def _asks_of(container: ContainerSpec) -> dict[str, int]:
+    amounts = container_amounts(container.resources, "", any_resource, _ignore)
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _ignore(_path: str, _error: QuantityError) -> None:
+    """Take no notice of a quantity that does not parse."""
+
+
+def _pod_level_of(resources: ResourceMaps) -> frozenset[str]:
+    """Return which resources a pod asks as a whole, whatever its containers do."""
+    return frozenset(filter(_is_pod_level, resources.requests or ()))
 
 
 def is_resizing(spec: PodSpec, status: PodStatus) -> bool:

@@ -150,7 +150,7 @@ QUOTA: Final = {
 }
 
 
-def carry_out(  # noqa: C901, PLR0912 - an arm for each action
+def carry_out(  # noqa: C901 - an arm for each action
     remedy: Remedy, pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]
 ) -> tuple[Tree, list[Tree]]:
     """Return the pod and the nodes after what would help was done."""
@@ -161,10 +161,7 @@ def carry_out(  # noqa: C901, PLR0912 - an arm for each action
     amounts = changed["spec"]["containers"][0].setdefault("resources", {})
     match remedy.action:
         case "askLess":
-            for resources in amounts.values():
-                for name, amount in remedy.request.items():
-                    if name in resources:
-                        resources[name] = show_amount(name, amount)
+            _ask(remedy, changed["spec"])
         case "type":
             kept = [] if remedy.text.startswith("write ") else [annotations[TYPE]]
             annotations[TYPE] = ",".join([*kept, remedy.value])
@@ -194,6 +191,16 @@ def carry_out(  # noqa: C901, PLR0912 - an arm for each action
         case _:
             raise AssertionError(f"nothing to carry out: {remedy.text}")
     return changed, after
+
+
+def _ask(remedy: Remedy, spec: Tree) -> None:
+    """Have the container that a remedy names ask less; else whichever asks it."""
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        for resources in container.get("resources", {}).values():
+            for name, amount in remedy.request.items():
+                named = remedy.containers.get(name, container["name"])
+                if name in resources and container["name"] == named:
+                    resources[name] = show_amount(name, amount)
 
 
 def _managed(resources: Mapping[str, Any]) -> Iterator[str]:

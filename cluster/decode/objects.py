@@ -7,6 +7,7 @@ import msgspec
 
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
+from scoring.pod_request import LargestShare
 from scoring.quantity import shorten
 from scoring.resources import Request
 from scoring.topology.devices import Devices
@@ -336,6 +337,9 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Which GPUs it holds, once it has a node; None where nothing says so.
     job : str
         Equal for managed pods of one job; empty for a pod of none.
+    shares : tuple of LargestShare
+        Of resources that more than one container asks, or whose asks are not all of
+        it; equal ones are shared. Empty once it has a node.
     """
 
     uid: str
@@ -362,6 +366,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     owner: OwnerReference | None = None
     devices: Devices | None = None
     job: str = ""
+    shares: tuple[LargestShare, ...] = ()
 
 
 def parse_time(text: str) -> float:

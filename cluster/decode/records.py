@@ -34,7 +34,13 @@ from scoring.gpu.requirements import (
     GpuRequirements,
     GpuRequirementsError,
 )
-from scoring.pod_request import effective_request, is_resizing, read_amounts
+from scoring.pod_request import (
+    LargestShare,
+    effective_request,
+    is_resizing,
+    largest_shares,
+    read_amounts,
+)
 from scoring.quantity import QuantityError, shorten
 from scoring.resources import (
     NVIDIA_GPU,
@@ -147,6 +153,12 @@ def reread_links(links: NodeLinks, gpus: NodeGpus, capacity: Request) -> NodeLin
 def shared(request: Request) -> Request:
     """Return the one kept copy of an equal request."""
     return request
+
+
+@lru_cache(maxsize=4096)
+def _kept(shares: tuple[LargestShare, ...]) -> tuple[LargestShare, ...]:
+    """Return the one kept copy of equal shares: pods of a template have the same."""
+    return shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +292,7 @@ class RecordBuilder:
             owner=pod.owner if is_managed and not spec.node_name else None,
             devices=self._devices_of(pod) if is_managed and spec.node_name else None,
             job=intern(self.job_of(pod)) if is_managed else "",
+            shares=() if spec.node_name else _kept(largest_shares(spec)),
         ), faults
 
     def job_of(self, pod: Pod) -> str:

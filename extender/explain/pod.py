@@ -15,6 +15,7 @@ from extender.verbs.options import VerbOptions
 from extender.wire.filter import WireError
 from scoring.candidates import PodRequest
 from scoring.faults import Fault
+from scoring.pod_request import LargestShare
 from scoring.quantity import shorten, show_amount
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
@@ -98,6 +99,8 @@ class Subject:
         What the verbs judge it by.
     request : tuple of (str, int)
         Its whole effective request, with its one ``pods``.
+    shares : tuple of LargestShare
+        Whose ask decides, of the resources that more ask than one container.
     constraints : PodConstraints
         Without the node that it has already.
     not_modelled : tuple of str
@@ -130,6 +133,7 @@ class Subject:
     is_created: bool = False
     admission: AdmissionChange | None = None
     priority: int = 0
+    shares: tuple[LargestShare, ...] = ()
 
 
 def find_subject(
@@ -177,6 +181,7 @@ def subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
         scheduler_name=record.scheduler_name,
         is_created=True,
         priority=record.priority,
+        shares=record.shares,
     )
 
 
@@ -340,6 +345,7 @@ def _subject_of_pod(
         scheduler_name=record.scheduler_name,
         replicas=template.replicas,
         priority=record.priority,
+        shares=record.shares,
         is_created=bool(pod.metadata.uid or pod.metadata.creation_timestamp),
     )
 

@@ -6,7 +6,8 @@ A remedy is told only where nodes fail nothing else; each says how many do.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from itertools import groupby
+from typing import Final, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -35,9 +36,10 @@ from scoring.eligibility import tolerates_all
 from scoring.gpu.models import normal_name
 from scoring.gpu.requirements import near_names
 from scoring.gpu.suitability import Suitability, suitability
+from scoring.pod_request import LargestShare
 from scoring.quantity import scale_of, shorten, show_amount, show_bytes
 from scoring.resources import BYTE_RESOURCES, CPU, PODS, Request, is_part, is_whole_gpu
-from scoring.snapshot import BoolArray, IndexArray
+from scoring.snapshot import BoolArray, IndexArray, Int64Array
 
 GIB: Final = 2**30
 
@@ -63,9 +65,13 @@ class Remedy(msgspec.Struct, frozen=True, rename="camel"):
     node : str
         One of the nodes that fit then; empty for none.
     request : mapping
-        resource -> what to ask at most, in base units, where that is the change
+        resource -> what to ask at most, in base units, where that is the change;
+        overhead and other containers come on top
     value : str
         The type, resource, label or taint that it is about.
+    containers : mapping
+        resource -> the container that would ask it, where several ask of it; ``*`` for
+        all of them together.
     """
 
     action: str
@@ -74,6 +80,7 @@ class Remedy(msgspec.Struct, frozen=True, rename="camel"):
     node_count: int
     request: Mapping[str, int] = {}
     value: str = ""
+    containers: Mapping[str, str] = {}
 
 
 # Remedies with their cost, greater for what asks more of people, or gives up more.
@@ -91,6 +98,8 @@ class Situation:
         All N nodes.
     injected : tuple of (str, int)
         What the webhook gives the pod, by its GPUs.
+    shares : sequence of LargestShare
+        Whose ask decides, where that is not all that the pod asks.
     """
 
     checks: Sequence[FailedCheck]
@@ -98,6 +107,7 @@ class Situation:
     scheduler: SchedulerChecks
     names: Sequence[str]
     injected: Request
+    shares: Sequence[LargestShare]
 
     def fails_only(self, *kinds: str) -> BoolArray:
         """Return which nodes fail checks of these kinds and no other, shape (N,)."""
@@ -133,34 +143,24 @@ def _nodes(count: int, verb: str = "fit") -> str:
 
 def _ask_less(situation: Situation) -> Found:
     """Yield the least that a pod would have to give up of its amounts."""
-    alone = situation.fails_only(*_AMOUNTS)
-    short = [check for check in situation.checks if check.kind in _AMOUNTS]
-    indexes = np.flatnonzero(alone)
-    asked: dict[str, int] = {}
-    gives: dict[str, np.ndarray] = {}
-    for check in short:
-        if check.gives is not None:
-            asked[check.resource] = check.asked
-            gives[check.resource] = check.gives[indexes]
-    if not len(indexes) or not asked:
-        return
+    indexes = np.flatnonzero(situation.fails_only(*_AMOUNTS))
+    asks: dict[str, _Ask] = {}
     cut = np.zeros(len(indexes))
-    rounded = {}
-    for name, amounts in gives.items():
-        rounded[name] = np.minimum(_rounded(name, amounts), asked[name])
-        cut = np.maximum(cut, 1 - rounded[name] / asked[name])
+    for check in situation.checks if len(indexes) else ():
+        if check.kind not in _AMOUNTS or check.gives is None:
+            continue
+        name, gives = check.resource, check.gives[indexes]
+        ask = asks[name] = _Ask.of(situation, name, check.asked, gives)
+        cut = np.maximum(cut, 1 - ask.most / max(ask.asked, 1))
         # A pod that asks none of it is another pod.
-        cut[rounded[name] <= 0] = np.inf
+        cut[(ask.most <= 0) & (gives < check.asked)] = np.inf
         if name == PODS:
-            cut[rounded[name] < asked[name]] = np.inf
+            cut[gives < check.asked] = np.inf
+    if not asks:
+        return
     best = int(np.argmin(cut))
     if np.isfinite(cut[best]):
-        less = {
-            name: int(amounts[best])
-            for name, amounts in rounded.items()
-            if amounts[best] < asked[name]
-        }
-        yield from _ask(situation, indexes, less, rounded, float(cut[best]), best)
+        yield from _ask(situation, indexes, asks, float(cut[best]), best)
     if situation.fails_only(TOO_FULL).any():
         where = np.flatnonzero(situation.fails_only(TOO_FULL))
         node = situation.names[int(where[0])]
@@ -168,49 +168,120 @@ def _ask_less(situation: Situation) -> Found:
         yield 1.5, Remedy("wait", text, node, len(where))
 
 
-def _ask(  # noqa: PLR0913, PLR0917 - one search, in two functions
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ask:
+    """What the author of a pod wrote of a resource, and could write, on K nodes.
+
+    Attributes
+    ----------
+    share : LargestShare
+        Of the container that would ask less; of the whole pod where one is not enough.
+    asked : int
+        Without what counts beside it.
+    most : int64 array, shape (K,)
+        As somebody would write it, at most `asked`.
+    """
+
+    share: LargestShare
+    asked: int
+    most: Int64Array
+
+    @classmethod
+    def of(
+        cls, situation: Situation, resource: str, asked: int, gives: Int64Array
+    ) -> Self:
+        """Return it for a pod that asks so much, on nodes that have so much."""
+        shares = {share.resource: share for share in situation.shares}
+        share = shares.get(resource, LargestShare(resource))
+        is_injected = resource in dict(situation.injected)
+        if is_injected or not (gives >= share.least).any():
+            overhead = share.overhead
+            whole = _ALL if share.container and not is_injected else ""
+            share = LargestShare(resource, whole, overhead, overhead, overhead)
+        most = np.where(gives >= share.least, gives - share.beside, 0)
+        own = max(asked - share.beside, 0)
+        return cls(share, own, np.minimum(_rounded(resource, most), own))
+
+    def words(self, amount: int) -> str:
+        """Return an amount with its unit, and with what it comes on top of."""
+        name = self.share.resource
+        beside = " beside the overhead" if self.share.overhead else ""
+        return f"{show_amount(name, amount)} {resource_words(name)}{beside}"
+
+
+# No name of a container.
+_ALL: Final = "*"
+
+
+def _ask(
     situation: Situation,
     indexes: IndexArray,
-    less: Mapping[str, int],
-    rounded: Mapping[str, np.ndarray],
+    asks: Mapping[str, _Ask],
     cut: float,
     best: int,
 ) -> Found:
-    """Yield the remedy of asking `less`, or fewer GPUs where the webhook asks by them.
+    """Yield the remedy of asking less, or fewer GPUs where the webhook asks by them.
 
     Its rule gives so much for each GPU: the author of the pod can only ask fewer.
     """
     fits = np.ones(len(indexes), dtype=np.bool_)
-    for name, amount in less.items():
-        fits &= rounded[name] >= amount
-    for name, amounts in rounded.items():
-        if name not in less:
-            fits &= amounts >= amounts[best]
+    less = {}
+    for name, ask in asks.items():
+        fits &= ask.most >= ask.most[best]
+        if ask.most[best] < ask.asked:
+            less[name] = int(ask.most[best])
     node = situation.names[int(indexes[best])]
     count = int(np.count_nonzero(fits))
-    injected = dict(situation.injected)
     cost = 1.0 if cut <= SMALL_CUT else 3.0
-    pod_request = situation.judged.pod_request
-    if any(name in injected for name in less):
-        gpus = pod_request.amount
-        most = min(
-            [less.get(pod_request.primary, gpus)]
-            + [
-                amount * gpus // injected[name]
-                for name, amount in less.items()
-                if injected.get(name)
-            ]
-        )
-        if not 0 < most < gpus:
+    if any(name in dict(situation.injected) for name in less):
+        primary, gpus, fewer = _fewer_gpus(situation, asks, less)
+        if not 0 < fewer < gpus:
             return
-        less = {pod_request.primary: most}
-        cost = 1.0 if most >= gpus * SMALL_CUT else 3.0
-    words = " and ".join(
-        f"{show_amount(name, amount)} {resource_words(name)}"
-        for name, amount in less.items()
+        cost = 1.0 if fewer >= gpus * SMALL_CUT else 3.0
+        less = {primary.share.resource: fewer}
+        asks = {**asks, primary.share.resource: primary}
+    containers = {name: asks[name].share.container for name in less}
+    words = _words_of_containers(
+        [(containers[name], asks[name].words(amount)) for name, amount in less.items()]
     )
     text = f"ask for at most {words} ({_nodes(count)} then)"
-    yield cost, Remedy("askLess", text, node, count, dict(less))
+    named = {name: where for name, where in containers.items() if where}
+    yield cost, Remedy("askLess", text, node, count, less, containers=named)
+
+
+def _fewer_gpus(
+    situation: Situation, asks: Mapping[str, _Ask], less: Mapping[str, int]
+) -> tuple[_Ask, int, int]:
+    """Return who asks for GPUs, for how many, and for how many less the rest allows."""
+    pod_request = situation.judged.pod_request
+    name, total = pod_request.primary, pod_request.amount
+    plenty = np.array([total])
+    primary = asks.get(name) or _Ask.of(situation, name, total, plenty)
+    most = total
+    if name in less:
+        most = less[name] + primary.share.beside
+    for resource, amount in situation.injected:
+        if resource in less:
+            for_gpus = amount - asks[resource].share.overhead
+            most = min(most, less[resource] * total // max(for_gpus, 1))
+    return primary, primary.asked, most - primary.share.beside
+
+
+def _words_of_containers(asks: Sequence[tuple[str, str]]) -> str:
+    """Return what containers would ask, each container named once.
+
+    >>> _words_of_containers([("", "8 CPU"), ("", "4 GPUs")])
+    '8 CPU and 4 GPUs'
+    >>> _words_of_containers([("a", "8 CPU"), ("*", "4 GPUs")])
+    '8 CPU in container a and 4 GPUs in all containers together'
+    """
+    parts = []
+    for container, group in groupby(asks, key=lambda ask: ask[0]):
+        where = f" in container {shorten(container)}" if container else ""
+        if container == _ALL:
+            where = " in all containers together"
+        parts.append(" and ".join(words for _, words in group) + where)
+    return " and ".join(parts)
 
 
 def _rounded(resource: str, amounts: np.ndarray) -> np.ndarray:

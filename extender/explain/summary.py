@@ -366,6 +366,7 @@ def _situation(
         scheduler,
         explanation.verb_call.names,
         () if admission is None else admission.injected,
+        explanation.subject.shares,
     )
 
 

@@ -9,7 +9,8 @@ import msgspec
 from cluster.api.protocol import Api, ApiError
 from cluster.dump import list_items, read_documents
 from extender.explain.pod import Obstacle, Subject
-from scoring.quantity import QuantityError, parse_amount, show_amount
+from scoring.pod_request import LargestShare
+from scoring.quantity import QuantityError, parse_amount, shorten, show_amount
 from scoring.resources import PODS, STANDARD_RESOURCES
 
 QUOTA: Final = "quota"
@@ -92,12 +93,12 @@ def find_quota_obstacles(
         if quota.metadata.namespace in {"", subject.namespace}
         and not quota.spec.scopes
         and not quota.spec.scope_selector
-        for obstacle in _exceeded(quota, asked, subject.namespace)
+        for obstacle in _exceeded(quota, asked, subject)
     )
 
 
 def _exceeded(
-    quota: ResourceQuota, asked: Mapping[str, int], namespace: str
+    quota: ResourceQuota, asked: Mapping[str, int], subject: Subject
 ) -> Iterator[Obstacle]:
     """Yield an obstacle for each amount of one quota that is too little."""
     name, status = quota.metadata.name, quota.status
@@ -112,7 +113,7 @@ def _exceeded(
             continue
         wanted = asked.get(resource, 0)
         left = max(most - used, 0)
-        whose = f"The quota {name} of namespace {namespace}"
+        whose = f"The quota {name} of namespace {subject.namespace}"
         if not wanted and resource in STANDARD_RESOURCES:
             yield Obstacle(
                 QUOTA,
@@ -123,14 +124,27 @@ def _exceeded(
             words = f"{show_amount(resource, left)} of {show_amount(resource, most)}"
             needs = show_amount(resource, wanted)
             remedy = "have the quota raised, or wait until pods end"
-            if left:
-                less = show_amount(resource, left)
-                remedy = f"ask for at most {less} {resource}, or {remedy}"
+            if less := _less(subject, resource, left):
+                remedy = f"ask for at most {less}, or {remedy}"
             yield Obstacle(
                 QUOTA,
                 f"{whose} refuses the pod: asks {needs} {resource}, {words} are left",
                 remedy,
             )
+
+
+def _less(subject: Subject, resource: str, left: int) -> str:
+    """Return what the pod's author could ask where the pod may ask so much.
+
+    Empty where less from one container does not suffice.
+    """
+    shares = {share.resource: share for share in subject.shares}
+    share = shares.get(resource, LargestShare(resource))
+    if left <= share.beside or left < share.least:
+        return ""
+    beside = " beside the overhead" if share.overhead else ""
+    where = f" in container {shorten(share.container)}" if share.container else ""
+    return f"{show_amount(resource, left - share.beside)} {resource}{beside}{where}"
 
 
 def _resource_of(key: str) -> str:

@@ -1,5 +1,6 @@
 """A pod's effective request against one that lets its containers run, one by one."""
 
+import copy
 from collections import Counter
 from typing import Any
 
@@ -8,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.decode.objects import Pod, PodSpec
-from scoring.pod_request import effective_request, is_resizing
+from scoring.pod_request import (
+    LargestShare,
+    effective_request,
+    is_resizing,
+    largest_shares,
+)
+from scoring.quantity import scale_of
 from scoring.resources import any_resource
 from tests.builders import GPU, Tree, make_container, make_pod
 
@@ -145,3 +152,55 @@ def test_a_resize_counts_the_largest_of_what_is_said_of_each_container(
     assert {
         name: amount // 1000 if name == "cpu" else amount for name, amount in request
     } == {name: amount for name, amount in total.items() if amount}
+
+
+def asking(spec: Tree, container: str, resource: str, amount: int) -> dict[str, int]:
+    """Return what the pod asks with another ask of one container."""
+    changed = copy.deepcopy(spec)
+    for tree in (*changed["containers"], *changed["initContainers"]):
+        resources = tree.setdefault("resources", {})
+        limits, requests = resources.get("limits"), resources.get("requests")
+        asks = {**(limits or {}), **(requests or {})}.get(resource)
+        if tree["name"] == container or (not container and asks):
+            resources["requests"] = {**(requests or {}), resource: amount}
+    decoded = msgspec.convert(changed, PodSpec)
+    return dict(effective_request(decoded, any_resource, lambda _path, _error: None))
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(containers(), min_size=1, max_size=3),
+    st.lists(containers(may_be_sidecar=True), max_size=3),
+    AMOUNTS,
+    st.fixed_dictionaries({"requests": AMOUNTS}) | st.none(),
+    st.data(),
+)
+def test_less_of_the_largest_share_is_so_much_less_of_the_pod(
+    running: list[Tree],
+    starting: list[Tree],
+    overhead: dict[str, int],
+    pod_level: Tree | None,
+    data: st.DataObject,
+) -> None:
+    for number, tree in enumerate([*running, *starting]):
+        tree["name"] = f"c{number}"
+    spec = {"containers": running, "initContainers": starting, "overhead": overhead}
+    if pod_level is not None:
+        spec["resources"] = pod_level
+    decoded = msgspec.convert(spec, PodSpec)
+    request = effective_request(decoded, any_resource, lambda _path, _error: None)
+    shares = {share.resource: share for share in largest_shares(decoded)}
+
+    for resource, total in request:
+        share = shares.get(resource, LargestShare(resource))
+        scale = scale_of(resource)
+        if resource in (pod_level or {}).get("requests", {}) and resource != GPU:
+            assert share.least == share.beside == overhead.get(resource, 0) * scale
+            continue
+        assert 0 <= share.overhead <= share.beside <= share.least <= total
+        amount = data.draw(st.integers(share.least // scale, total // scale))
+        asked = amount - share.beside // scale
+        assert (
+            asking(spec, share.container, resource, asked).get(resource, 0)
+            == amount * scale
+        )

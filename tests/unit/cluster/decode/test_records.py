@@ -409,6 +409,23 @@ def test_the_owner_is_kept_while_a_pod_with_gpus_waits() -> None:
     assert bound.owner is None
 
 
+def test_a_pending_pod_keeps_whose_ask_decides_and_pods_of_a_template_share_it() -> (
+    None
+):
+    several = [make_container(name=n, requests={"cpu": "1"}) for n in "ab"]
+    first, second = (
+        make_pod_record(make_pod(name=name, containers=several, uid=name))
+        for name in ("first", "second")
+    )
+    bound = make_pod_record(make_pod(containers=several, node_name="n"))
+
+    assert [(s.resource, s.container, s.beside) for s in first.shares] == [
+        ("cpu", "a", 1000)
+    ]
+    assert first.shares is second.shares
+    assert bound.shares == make_pod_record(make_pod(gpus=1, cpu="1")).shares == ()
+
+
 def test_a_pending_pod_keeps_which_nodes_it_may_go_to() -> None:
     term = {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}
     record = make_pod_record(

@@ -4,7 +4,7 @@ from extender.explain.explain import explain
 from extender.explain.pod import read_subject
 from extender.explain.summary import MAX_NOTE_BYTES, Summary, note_of, summarize
 from service.runtime import build_verb_options
-from tests.builders import Tree, make_node, make_pod, make_snapshot
+from tests.builders import GPU, Tree, make_container, make_node, make_pod, make_snapshot
 from tests.extender_app import make_settings
 
 OPTIONS = build_verb_options(make_settings())
@@ -96,6 +96,77 @@ def test_the_sentence_says_what_decides(
 
 
 MIG = "nvidia.com/mig-1g.10gb"
+
+
+def pod_of(*asks: tuple[str, str], **spec: object) -> Tree:
+    """Return a pod with a container for each name and CPUs, the first with a GPU."""
+    containers = [
+        make_container(name=name, requests={"cpu": cpu}, limits={GPU: "1"})
+        if not number
+        else make_container(name=name, requests={"cpu": cpu})
+        for number, (name, cpu) in enumerate(asks)
+    ]
+    return make_pod(containers=containers, spec=spec)
+
+
+def init_of(name: str, cpu: str, *, is_sidecar: bool = False) -> Tree:
+    return make_container(name=name, requests={"cpu": cpu}, is_sidecar=is_sidecar)
+
+
+@pytest.mark.parametrize(
+    ("pod", "advice"),
+    [
+        pytest.param(pod_of(("main", "98")), "95 CPU", id="alone"),
+        pytest.param(
+            pod_of(("main", "90"), overhead={"cpu": "8"}),
+            "87 CPU beside the overhead",
+            id="with overhead",
+        ),
+        pytest.param(
+            pod_of(("main", "90"), ("log", "8")),
+            "87 CPU in container 'main'",
+            id="beside another container",
+        ),
+        pytest.param(
+            pod_of(("main", "30"), ("log", "70"), overhead={"cpu": "1"}),
+            "64 CPU beside the overhead in container 'log'",
+            id="of two, the one that asks more",
+        ),
+        pytest.param(
+            pod_of(("main", "4"), initContainers=[init_of("fetch", "100")]),
+            "95 CPU in container 'fetch'",
+            id="an init container decides",
+        ),
+        pytest.param(
+            pod_of(
+                ("main", "90"),
+                initContainers=[init_of("proxy", "6", is_sidecar=True)],
+            ),
+            "89 CPU in container 'main'",
+            id="beside a sidecar",
+        ),
+        pytest.param(
+            pod_of(("main", "98"), initContainers=[init_of("fetch", "97")]),
+            "95 CPU in all containers together",
+            id="two that each ask too much",
+        ),
+        pytest.param(
+            pod_of(("main", "1"), resources={"requests": {"cpu": "97"}}),
+            "95 CPU",
+            id="the pod as a whole",
+        ),
+    ],
+)
+def test_less_is_asked_of_the_container_that_asks_it(pod: Tree, advice: str) -> None:
+    summary = summary_of(pod, make_node(gpus=8, cpu="95900m"))
+
+    assert summary.help == f"ask for at most {advice} (1 node fits then)"
+
+
+def test_a_pod_whose_overhead_alone_is_too_much_is_told_no_number() -> None:
+    pod = pod_of(("main", "1"), overhead={"cpu": "100"})
+
+    assert summary_of(pod, make_node(gpus=8)).remedies == ()
 
 
 def test_a_pod_of_two_gpu_resources_is_told_which_of_them_nodes_lack() -> None:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from service.commands.cli import main
-from tests.builders import make_node, make_pod
+from tests.builders import make_container, make_node, make_pod
 from tests.extender_app import ExtenderApp
 
 pytestmark = pytest.mark.usefixtures("root_logger_as_it_was")
@@ -359,6 +359,33 @@ def test_a_pod_is_judged_as_the_webhook_would_admit_it(
     assert "\nWould help: ask for at most 5 GPUs (2 nodes fit then)\n" in admitted
     assert "The webhook" not in written
     assert written.startswith("2 of 2 nodes fit: a ")
+
+
+def test_fewer_gpus_are_told_beside_the_overhead_and_other_containers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = tmp_path / "dump.json"
+    nodes = [make_node(name="a", gpus=8, memory="1Ti", labels=A100)]
+    dump.write_text(json.dumps({"kind": "List", "items": nodes}))
+    config = configured(tmp_path, injection={"rulesFile": str(RULES)})
+    containers = [
+        make_container(name=name, limits={"nvidia.com/gpu": count})
+        for name, count in (("main", "6"), ("other", "2"))
+    ]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"annotations": {"task.bkbcs.tencent.com/gpu-type": "A100"}},
+        "spec": {"containers": containers, "overhead": {"cpu": "8"}},
+    }
+
+    run(*("-f", write_manifest(tmp_path, pod), "--cluster", dump, "--config", config))
+
+    # 12 CPUs for each GPU: 4 on the 56 that are left of 64, 2 of them the other's.
+    assert (
+        "\nWould help: ask for at most 2 GPUs in container 'main' (1 node fits then)\n"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_fall_is_shown_with_where_it_leads_and_holds_nothing(

@@ -13,7 +13,7 @@ from service.commands.quota import (
     quotas_of_server,
 )
 from service.runtime import build_verb_options
-from tests.builders import make_pod
+from tests.builders import make_container, make_pod
 from tests.extender_app import make_settings
 
 OPTIONS = build_verb_options(make_settings())
@@ -111,3 +111,46 @@ def test_an_answer_that_is_no_list_is_a_fault_of_the_server() -> None:
 
     with pytest.raises(ApiError, match="malformed"):
         quotas_of_server(api, "ml")
+
+
+@pytest.mark.parametrize(
+    ("containers", "spec", "remedy"),
+    [
+        pytest.param({"main": "6"}, {}, "ask for at most 4 cpu, or ", id="alone"),
+        pytest.param(
+            {"main": "5"},
+            {"overhead": {"cpu": "1"}},
+            "ask for at most 3 cpu beside the overhead, or ",
+            id="with overhead",
+        ),
+        pytest.param(
+            {"main": "3", "log": "2"},
+            {},
+            "ask for at most 2 cpu in container 'main', or ",
+            id="beside another container",
+        ),
+        pytest.param(
+            {"main": "4", "log": "4"}, {}, "", id="less of one container is not enough"
+        ),
+        pytest.param(
+            {"main": "1"},
+            {"overhead": {"cpu": "4"}},
+            "",
+            id="overhead alone is as much",
+        ),
+    ],
+)
+def test_what_a_quota_leaves_is_told_for_the_container(
+    containers: dict[str, str], spec: Mapping[str, Any], remedy: str
+) -> None:
+    trees = [
+        make_container(name=name, requests={"cpu": cpu})
+        for name, cpu in containers.items()
+    ]
+    subject = read_subject(make_pod(containers=trees, spec=spec), OPTIONS)
+    given = quota({"cpu": "4"}, metadata={"name": "q", "namespace": "default"})
+
+    (obstacle,) = find_quota_obstacles(subject, [given])
+
+    raised = "have the quota raised, or wait until pods end"
+    assert obstacle.remedy == f"{remedy}{raised}"
