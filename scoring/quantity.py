@@ -361,6 +361,28 @@ def show_amount(resource: str, amount: int) -> str:
     return str(amount)
 
 
+# Units that somebody would write bytes in, the largest first: Gi, Mi, Ki.
+BYTE_UNITS: Final = (2**30, 2**20, 2**10)
+
+
+def show_at_most(resource: str, amount: int) -> str:
+    """Return the exact quantity of an amount in base units, or of a little less.
+
+    For what a pod is told to ask: rounded to the nearest, it would not fit.
+
+    >>> show_at_most("ephemeral-storage", 1700 * 2**30), show_at_most("cpu", 95900)
+    ('1700Gi', '95900m')
+    >>> show_at_most("memory", 46068 * 2**20), show_at_most("memory", 100)
+    ('44Gi', '100')
+    """
+    if resource in BYTE_RESOURCES:
+        unit = next((unit for unit in BYTE_UNITS if amount >= unit), 1)
+        return format_quantity(Fraction(amount // unit * unit), is_binary=True)
+    if resource.startswith("hugepages-"):  # whole pages as they are
+        return format_quantity(Fraction(amount), is_binary=True)
+    return show_amount(resource, amount)
+
+
 def show_bytes(amount: int) -> str:
     """Return bytes as a quantity to one decimal.
 

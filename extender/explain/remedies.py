@@ -37,11 +37,9 @@ from scoring.gpu.models import normal_name
 from scoring.gpu.requirements import near_names
 from scoring.gpu.suitability import Suitability, suitability
 from scoring.pod_request import LargestShare
-from scoring.quantity import scale_of, shorten, show_amount, show_bytes
+from scoring.quantity import BYTE_UNITS, scale_of, shorten, show_at_most
 from scoring.resources import BYTE_RESOURCES, CPU, PODS, Request, is_part, is_whole_gpu
 from scoring.snapshot import BoolArray, IndexArray, Int64Array
-
-GIB: Final = 2**30
 
 # Of an amount that is asked: to go below it is no small change.
 SMALL_CUT: Final = 0.5
@@ -206,7 +204,7 @@ class _Ask:
         """Return an amount with its unit, and with what it comes on top of."""
         name = self.share.resource
         beside = " beside the overhead" if self.share.overhead else ""
-        return f"{show_amount(name, amount)} {resource_words(name)}{beside}"
+        return f"{show_at_most(name, amount)} {resource_words(name)}{beside}"
 
 
 # No name of a container.
@@ -285,11 +283,17 @@ def _words_of_containers(asks: Sequence[tuple[str, str]]) -> str:
 
 
 def _rounded(resource: str, amounts: np.ndarray) -> np.ndarray:
-    """Return amounts as somebody would write them: whole CPUs, whole Gi."""
-    unit = GIB if resource in BYTE_RESOURCES else scale_of(resource)
-    if resource != CPU and resource not in BYTE_RESOURCES:
+    """Return amounts as somebody would write them, never more: whole CPUs, whole Gi."""
+    if resource == CPU:
+        units: tuple[int, ...] = (scale_of(resource),)
+    elif resource in BYTE_RESOURCES:
+        units = BYTE_UNITS
+    else:
         return amounts
-    return np.where(amounts >= unit, amounts // unit * unit, amounts)
+    rounded = amounts
+    for unit in reversed(units):
+        rounded = np.where(amounts >= unit, amounts // unit * unit, rounded)
+    return rounded
 
 
 def _other_type(situation: Situation) -> Found:
@@ -319,7 +323,7 @@ def _other_type(situation: Situation) -> Found:
         most, count = int(sizes.max()), int(np.count_nonzero(sizes == sizes.max()))
         if most > 0:
             node = situation.names[int(indexes[int(sizes.argmax())])]
-            amount = show_bytes(most)
+            amount = show_at_most("memory", most)
             text = f"ask for at most {amount} of GPU memory ({_nodes(count)} then)"
             yield 1.2, Remedy("gpuMemory", text, node, count, value=str(most))
     indexes = np.flatnonzero(situation.fails_only(GPU_TYPE_UNKNOWN))

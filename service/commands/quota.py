@@ -10,7 +10,13 @@ from cluster.api.protocol import Api, ApiError
 from cluster.dump import list_items, read_documents
 from extender.explain.pod import Obstacle, Subject
 from scoring.pod_request import LargestShare
-from scoring.quantity import QuantityError, parse_amount, shorten, show_amount
+from scoring.quantity import (
+    QuantityError,
+    parse_amount,
+    shorten,
+    show_amount,
+    show_at_most,
+)
 from scoring.resources import PODS, STANDARD_RESOURCES
 
 QUOTA: Final = "quota"
@@ -144,7 +150,7 @@ def _less(subject: Subject, resource: str, left: int) -> str:
         return ""
     beside = " beside the overhead" if share.overhead else ""
     where = f" in container {shorten(share.container)}" if share.container else ""
-    return f"{show_amount(resource, left - share.beside)} {resource}{beside}{where}"
+    return f"{show_at_most(resource, left - share.beside)} {resource}{beside}{where}"
 
 
 def _resource_of(key: str) -> str:

@@ -15,6 +15,7 @@ from scoring.quantity import (
     parse_quantity,
     scale_of,
     shorten,
+    show_at_most,
     split_by_gpus,
 )
 
@@ -317,3 +318,21 @@ def test_what_is_no_quantity_is_refused(value: object) -> None:
 
 def test_shares_of_nothing_are_nothing() -> None:
     assert split_by_gpus(0, [1, 2]) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        ("memory", 1700 * 2**30, "1700Gi"),
+        ("memory", 2**31 - 1, "1Gi"),
+        ("memory", 100, "100"),
+        ("hugepages-2Mi", 3 * 2**20, "3Mi"),
+        ("cpu", 95900, "95900m"),
+        ("nvidia.com/gpu", 8, "8"),
+    ],
+)
+def test_what_fits_at_most_is_never_rounded_up(
+    resource: str, amount: int, text: str
+) -> None:
+    assert show_at_most(resource, amount) == text
+    assert parse_amount(resource, text) <= amount

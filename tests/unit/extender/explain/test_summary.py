@@ -206,3 +206,24 @@ def test_the_other_resource_has_as_much_as_the_absent_one() -> None:
         ("leaveOut", "amd.com/gpu"),
         ("resource", "nvidia.com/mig-2g.20gb"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("resource", "asked", "there", "told"),
+    [
+        pytest.param("ephemeral-storage", "2Ti", "1700Gi", "1700Gi", id="not 1.7Ti"),
+        pytest.param("memory", "2Ti", "1100000Mi", "1074Gi", id="whole Gi"),
+        pytest.param("memory", "1Gi", "1000Ki", "1000Ki", id="less than a Mi"),
+    ],
+)
+def test_what_a_pod_is_told_to_ask_is_never_more_than_there_is(
+    resource: str, asked: str, there: str, told: str
+) -> None:
+    pod, node = make_pod(gpus=1), make_node(gpus=8)
+    requests = pod["spec"]["containers"][0]["resources"].setdefault("requests", {})
+    requests[resource] = asked
+    node["status"]["allocatable"][resource] = there
+
+    help_text = summary_of(pod, node).help
+
+    assert help_text.startswith(f"ask for at most {told} "), help_text

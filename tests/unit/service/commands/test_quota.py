@@ -84,6 +84,16 @@ def test_a_quota_that_would_refuse_the_pod_is_told(
         assert obstacle.remedy
 
 
+def test_what_a_quota_leaves_is_never_rounded_up() -> None:
+    subject = read_subject(make_pod(namespace="ml", memory="2Ti"), OPTIONS)
+
+    (obstacle,) = find_quota_obstacles(
+        subject, [quota({"requests.memory": "1800Gi"}, {"requests.memory": "100Gi"})]
+    )
+
+    assert obstacle.remedy.startswith("ask for at most 1700Gi memory, or ")
+
+
 class OneAnswer:
     """An API server that has one answer."""
 
