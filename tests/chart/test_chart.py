@@ -348,6 +348,25 @@ def test_the_cluster_s_own_scheduler_calls_loopback_of_its_host() -> None:
         assert (get["host"], get["port"]) == ("127.0.0.1", 8888)
 
 
+@modes
+def test_ports_are_named_by_number(mode: str) -> None:
+    """A kubelet looks a probe's port up in the probed container alone.
+
+    Of a sidecar, older EndpointSlice controllers know no port names.
+    """
+    objects = render(HELMS[0], MODES[mode])
+    pod = pod_of(objects)
+    containers = [*pod.get("initContainers", ()), *pod["containers"]]
+    kinds = ("startupProbe", "readinessProbe", "livenessProbe")
+    probes = [one[kind] for one in containers for kind in kinds if kind in one]
+    services = [one for one in objects if one["kind"] == "Service"]
+
+    ports = [probe["httpGet"]["port"] for probe in probes if "httpGet" in probe]
+    ports += [port["targetPort"] for one in services for port in one["spec"]["ports"]]
+    assert ports
+    assert [port for port in ports if not isinstance(port, int)] == []
+
+
 def test_service_budget_and_spread_select_the_pods_of_the_workload() -> None:
     objects = render(HELMS[0], {})
     (deployment,) = (o for o in objects if o["kind"] == "Deployment")

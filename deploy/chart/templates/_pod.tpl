@@ -11,7 +11,7 @@ httpGet:
 {{- else -}}
 httpGet:
   scheme: HTTPS
-  port: webhook
+  port: {{ int $root.Values.webhook.port }}
   path: {{ $path }}
 {{- end }}
 timeoutSeconds: 2
