@@ -415,16 +415,23 @@ def _other_resource(situation: Situation) -> Found:
 
 
 def _offered_instead(situation: Situation, indexes: IndexArray, absent: str) -> Found:
-    """Yield the resource that most of the nodes have free in place of one."""
+    """Yield the resource that most nodes have free in place of one, of GPUs that do."""
     judged = situation.judged
     snapshot, columns = judged.snapshot, judged.candidates.columns[indexes]
     asked = dict(judged.pod_request.request)
+    wanted = judged.pod_request.gpu_requirements
+    codes = snapshot.gpus.codes[columns]
     best: tuple[int, str, int] | None = None
     for row, name in enumerate(snapshot.resources):
         if name in asked or not judged.options.builder.scope.is_gpu(name):
             continue
         free = snapshot.allocatable[row, columns] - snapshot.requested[row, columns]
-        enough = free >= asked[absent]
+        request = tuple((name if n == absent else n, a) for n, a in asked.items())
+        suits = [
+            suitability(kind, wanted, request) is Suitability.SUITS
+            for kind in snapshot.gpus.kinds
+        ]
+        enough = (free >= asked[absent]) & np.array(suits, dtype=np.bool_)[codes]
         count = int(np.count_nonzero(enough))
         if count and (best is None or count > best[0]):
             best = count, name, int(indexes[int(np.argmax(enough))])

@@ -227,3 +227,23 @@ def test_what_a_pod_is_told_to_ask_is_never_more_than_there_is(
     help_text = summary_of(pod, node).help
 
     assert help_text.startswith(f"ask for at most {told} "), help_text
+
+
+def test_no_resource_is_proposed_whose_gpus_the_pod_does_not_want() -> None:
+    says = {"gpu-extender.io/gpu-type": "MI300X"}
+    pod = make_pod(requests={"amd.com/cpx_nps4": "1"}, annotations=says)
+    label, other = "nvidia.com/gpu.product", "amd.com/gpu.product-name"
+    labels = {label: "NVIDIA-H100-80GB-HBM3"}
+    nodes = [make_node(name=f"h100-{n}", gpus=8, labels=labels) for n in range(3)]
+    whole = make_node(
+        name="mi300x",
+        resources={"amd.com/gpu": "8"},
+        labels={other: "AMD_Instinct_MI300X_OAM"},
+    )
+
+    remedies = summary_of(pod, *nodes, whole).remedies
+
+    assert [(r.action, r.value, r.node_count) for r in remedies] == [
+        ("resource", "amd.com/gpu", 1)
+    ]
+    assert summary_of(pod, *nodes).remedies == ()
