@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from extender.explain.remedies import Remedy
 from scoring.quantity import show_amount
-from tests.builders import GPU, Tree, make_node, make_pod
+from tests.builders import GPU, Tree, make_container, make_node, make_pod
 
 TYPE: Final = "gpu-extender.io/gpu-type"
 MEMORY: Final = "gpu-extender.io/min-gpu-memory"
@@ -109,6 +109,18 @@ def _pod(gpus: int | None = 1, *, of: str = "", spec: Any = None, **more: Any) -
     return {**pod, "metadata": metadata, "status": {}}
 
 
+def _asking(
+    requests: Mapping[str, Any] | None = None, limits: Mapping[str, Any] | None = None
+) -> Tree:
+    return {"containers": [make_container(requests=requests, limits=limits)]}
+
+
+def _new(spec: Tree, **more: Any) -> Tree:
+    """Return a pod that is yet to be created, by its spec."""
+    metadata = {"name": "job", "namespace": "ml", **more}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
 _SPREAD: Final = {
     "maxSkew": 1,
     "topologyKey": "topology.kubernetes.io/zone",
@@ -137,6 +149,13 @@ PENDING: Final[Mapping[str, Tree]] = {
     "misspelt type": _pod(of="A100-80"),
     "PVC": _pod(of="T4", spec={"volumes": [_VOLUME]}),
     "spread": _pod(of="T4", spec={"topologySpreadConstraints": [_SPREAD]}),
+}
+
+# what keeps it from nodes that have room -> the pod
+KEPT: Final[Mapping[str, Tree]] = {
+    "no limit": _new(_asking(requests={GPU: 1})),
+    "half a GPU": _new(_asking(limits={GPU: "500m"})),
+    "request unlike the limit": _new(_asking(requests={GPU: 1}, limits={GPU: 4})),
 }
 
 QUOTA: Final = {

@@ -480,10 +480,7 @@ def _notes(explanation: Explanation) -> list[str]:
             "No node passes kube-scheduler's own checks, so it does not ask"
             " gpu-extender."
         )
-    elif (
-        offered >= MIN_FEASIBLE_NODES
-        and explanation.subject.pod_request.gpu_requirements.is_readable
-    ):
+    elif offered >= MIN_FEASIBLE_NODES and explanation.subject.is_judged:
         notes.append(
             f"kube-scheduler offers a sample of these {offered} nodes, unless"
             " percentageOfNodesToScore is 100."

@@ -7,8 +7,9 @@ from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
 from cluster.decode.faults import convert_with_faults
-from cluster.decode.objects import Pod, PodConstraints, PodRecord
+from cluster.decode.objects import Pod, PodConstraints, PodRecord, PodSpec
 from cluster.decode.records import constraints_of, list_not_modelled
+from extender.explain.refusals import list_refusals, tell_refusals
 from extender.explain.templates import PodTemplate, templates_in
 from extender.verbs.lookup import pod_request_of_record, read_pod_request
 from extender.verbs.options import VerbOptions
@@ -38,11 +39,14 @@ class Obstacle:
         In one clause, to begin a sentence with.
     remedy : str
         What to do; empty where the text says it.
+    is_final : bool
+        Whether there will be no such pod, so that no node is looked at.
     """
 
     reason_class: str
     text: str
     remedy: str = ""
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,16 @@ class Subject:
     priority: int = 0
     shares: tuple[LargestShare, ...] = ()
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether nodes are judged for it: not for a pod that nobody takes as it is.
+
+        Calls about a pod that cannot be read are answered 400.
+        """
+        return self.pod_request.gpu_requirements.is_readable and not any(
+            obstacle.is_final for obstacle in self.obstacles
+        )
+
 
 def find_subject(
     snapshot: Snapshot, namespace: str, name: str, options: VerbOptions
@@ -192,6 +206,8 @@ UNREADABLE: Final = "annotation"
 OTHER_SCHEDULER: Final = "otherScheduler"
 
 REFUSED: Final = "refused"
+
+INVALID: Final = "invalid"
 
 
 def _obstacles(record: PodRecord, options: VerbOptions) -> Iterator[Obstacle]:
@@ -324,6 +340,10 @@ def _subject_of_pod(
     options: VerbOptions,
 ) -> Subject:
     notes = [template.note] if template.note else []
+    is_created = bool(pod.metadata.uid or pod.metadata.creation_timestamp)
+    obstacles = [*_obstacles(record, options)]
+    if not is_created:
+        obstacles += _refused(pod.spec, template.path)
     if pod.spec.node_name:
         notes.append(
             f"The pod has a node already, {pod.spec.node_name}; it is explained as if"
@@ -341,13 +361,21 @@ def _subject_of_pod(
         constraints=_without_node(constraints_of(pod)),
         not_modelled=tuple(list_not_modelled(pod.spec)),
         notes=tuple(notes),
-        obstacles=tuple(_obstacles(record, options)),
+        obstacles=tuple(obstacles),
         scheduler_name=record.scheduler_name,
         replicas=template.replicas,
         priority=record.priority,
         shares=record.shares,
-        is_created=bool(pod.metadata.uid or pod.metadata.creation_timestamp),
+        is_created=is_created,
     )
+
+
+def _refused(spec: PodSpec, prefix: str) -> Iterator[Obstacle]:
+    """Yield that the API server refuses what a pod asks, in its words."""
+    if refusals := list_refusals(spec, prefix):
+        told, remedy = tell_refusals(refusals)
+        text = f"The API server refuses the pod: {told}"
+        yield Obstacle(INVALID, text, remedy, is_final=True)
 
 
 def _without_node(constraints: PodConstraints) -> PodConstraints:

@@ -146,8 +146,10 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
     checks = list_failed_checks(explanation, judged, deadline.check)
     deadline.check()
     reasons = _reasons(checks, len(every))
-    passed = np.flatnonzero(explanation.answered)
-    fitting = np.flatnonzero(explanation.offered & explanation.result.feasible)
+    is_judged = explanation.subject.is_judged
+    passed = np.flatnonzero(explanation.answered & is_judged)
+    takes = explanation.offered & explanation.result.feasible
+    fitting = np.flatnonzero(takes & is_judged)
     best = _best(explanation, passed)
     unknown = "".join(f"{_unknown(*pair)}; " for pair in misspelt_types(judged))
     sentence = _sentence(explanation, reasons, fitting, best, unknown)
@@ -155,8 +157,6 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
     obstacles = explanation.subject.obstacles
     remedies: tuple[Remedy, ...] = ()
     nearest: tuple[NearMiss, ...] = ()
-    # Calls about a pod that cannot be read are answered 400: no node is judged.
-    is_judged = explanation.subject.pod_request.gpu_requirements.is_readable
     if not len(fitting) and is_judged:
         remedies = find_remedies(_situation(explanation, judged, checks))
         nearest = tuple(_nearest(explanation, checks))
@@ -253,10 +253,7 @@ def _sentence(
         would = f"{len(fitting)} of {count} nodes would take it"
         if not len(fitting):
             would = f"no node would take it either: {_clauses(reasons)}"
-        if (
-            not count
-            or not explanation.subject.pod_request.gpu_requirements.is_readable
-        ):
+        if not count or not subject.is_judged:
             return obstacles
         return f"{obstacles}; {would}"
     if not count:

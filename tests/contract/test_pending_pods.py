@@ -23,6 +23,7 @@ from tests.builders import Tree, make_snapshot
 from tests.extender_app import make_settings
 from tests.pending_pods import (
     FAILING,
+    KEPT,
     PENDING,
     QUOTA,
     carry_out,
@@ -56,6 +57,16 @@ SENTENCES: Final = {
     "misspelt type": "type 'A100-80' is no known GPU model (did you mean A100-80GB?)",
     "PVC": "may refuse them, since not modelled here: volumes (data)",
     "spread": "not modelled here: topology spread (topology.kubernetes.io/zone)",
+}
+
+# what keeps it from nodes that have room -> how the first sentence begins
+KEPT_SENTENCES: Final = {
+    "no limit": "The API server refuses the pod: spec.containers[0].resources.limits:"
+    " Required value: Limit must be set for non overcommitable resources.",
+    "half a GPU": "The API server refuses the pod: spec.containers[0].resources.limits["
+    'nvidia.com/gpu]: Invalid value: "500m": must be an integer; ',
+    "request unlike the limit": "The API server refuses the pod: spec.containers[0]."
+    'resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of',
 }
 
 # why it is pending -> what would help, where that is in our hands
@@ -116,6 +127,20 @@ def test_the_reason_stands_in_the_first_three_lines(why: str) -> None:
     assert max(map(len, lines)) <= WIDTH
 
 
+@pytest.mark.parametrize("why", KEPT)
+def test_what_keeps_a_pod_from_nodes_with_room_is_said_and_no_node_fits(
+    why: str,
+) -> None:
+    page = explained(KEPT[why])
+    lines = render_summary(page).splitlines()
+
+    assert page.summary is not None
+    assert not page.summary.fits
+    assert " ".join(lines[:3]).startswith(KEPT_SENTENCES[why])
+    assert len(lines) <= MAX_LINES
+    assert max(map(len, lines)) <= WIDTH
+
+
 @pytest.mark.parametrize("why", HELP)
 def test_what_would_help_is_said_and_does(why: str) -> None:
     summary = explained(PENDING[why]).summary
@@ -133,7 +158,7 @@ def test_what_would_help_is_said_and_does(why: str) -> None:
 def test_the_explanations_are_printed_as_ever() -> None:
     printed = "".join(
         f"==== {why}\n{render_summary(explained(pod))}\n"
-        for why, pod in PENDING.items()
+        for why, pod in {**PENDING, **KEPT}.items()
     )
 
     assert printed == GOLDEN.read_text()
