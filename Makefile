@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CODE := scoring cluster extender injector simulator service
 K8S ?= 1.36
+NODES ?= configs/demo-cluster.yaml
 MINORS ?= 1.34 1.36 1.37
 SECONDS ?= 600
 TRACE ?= ../shared/traces
@@ -15,7 +16,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews chart e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format image-tree release-check requirements clean
+.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews chart cluster e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format image-tree release-check requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +90,13 @@ fuzz: $(READY)  ## mutated bodies against the extender for ten minutes (SECONDS=
 
 fuzz-reviews: $(READY)  ## mutated admission reviews against the webhook (SECONDS=600)
 	$(BIN)/python -m tests.fuzz.reviews --seconds $(SECONDS)
+
+cluster: $(READY)  ## a whole cluster on this machine, to try the chart on (NODES=nodes.yaml, K8S=1.36)
+	@$(BIN)/python tests/e2e/build.py --minor $(K8S)
+	@$(BIN)/python tests/e2e/build.py --minor $(K8S) --chart
+	@test -d build/image-tree || $(BIN)/python deploy/image/build_tree.py
+	@exec $(BIN)/python -m tests.e2e.cluster --minor $(K8S) --nodes $(NODES) \
+	  $(if $(IMAGE_TREE),--image-tree $(IMAGE_TREE),--source .) $(ARGS)
 
 e2e: $(READY)  ## the suite on a real control plane (K8S=1.36)
 	$(BIN)/python tests/e2e/build.py --minor $(K8S)

@@ -8,6 +8,8 @@ that of the environment variable K8S.
 import contextlib
 import re
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,9 +18,12 @@ from typing import Final
 import pytest
 
 from tests.e2e import build
+from tests.e2e.cluster.running import TREE, RunningCluster
+from tests.e2e.cluster.spaces import find_obstacle
 from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.product import Product
 from tests.e2e.harness.reaper import Reaper
+from tests.e2e.harness.service import IMAGE_TREE, REPOSITORY
 
 HERE: Final = Path(__file__).resolve().parent
 LOGS: Final = HERE / ".logs"
@@ -144,3 +149,27 @@ def fresh_product(fresh_control_plane: ControlPlane) -> Iterator[Product]:
     """gpu-extender as it ships, not started yet, in a control plane of its own."""
     with Product(fresh_control_plane) as installed:
         yield installed
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    minor: str,
+    run_log_folder: Path,
+    reaper: Reaper,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RunningCluster]:
+    """A whole cluster with two nodes of the control plane; each test cleans up."""
+    obstacle = find_obstacle()
+    if obstacle:
+        pytest.skip(obstacle)
+    if IMAGE_TREE is None and not TREE.is_dir():
+        script = REPOSITORY / "deploy" / "image" / "build_tree.py"
+        subprocess.run([sys.executable, script], check=True)
+    with RunningCluster(
+        tmp_path_factory.mktemp("cluster") / "run",
+        run_log_folder / "cluster",
+        reaper,
+        "--control-planes=2",
+        minor=minor,
+    ) as started:
+        yield started

@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -55,8 +56,17 @@ class Authority:
         """The CA certificate as `caBundle` wants it: base64 of the PEM."""
         return base64.b64encode(self.file.read_bytes()).decode()
 
-    def issue(self, name: str, *, lifetime: dt.timedelta = LIFETIME) -> ServingPair:
-        """Write a server certificate for loopback and its key; return the files."""
+    def issue(
+        self,
+        name: str,
+        *,
+        lifetime: dt.timedelta = LIFETIME,
+        hosts: Sequence[str] = (),
+    ) -> ServingPair:
+        """Write a server certificate for loopback and its key; return the files.
+
+        `hosts` are more names and addresses that it is for.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(
             self._key.public_key()
@@ -68,6 +78,7 @@ class Authority:
                     [
                         x509.IPAddress(ipaddress.ip_address(LOOPBACK)),
                         x509.DNSName("localhost"),
+                        *map(_host_name, hosts),
                     ]
                 ),
                 critical=False,
@@ -106,6 +117,13 @@ def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
             serialization.NoEncryption(),
         )
     )
+
+
+def _host_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _name(common_name: str) -> x509.Name:

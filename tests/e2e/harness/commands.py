@@ -1,6 +1,6 @@
 """The command lines of the control plane's processes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,12 @@ DISABLED_ADMISSION: Final = (
     "Priority",
     "StorageObjectInUseProtection",
 )
+# What a control plane without kubelets and networks leaves out.
+WITHOUT_NODES: Final = (
+    # Loopback addresses are not allowed in the endpoints of a Service.
+    "--endpoint-reconciler-type=none",
+    f"--disable-admission-plugins={','.join(DISABLED_ADMISSION)}",
+)
 HEALTH_PATHS: Final = "/metrics,/healthz,/readyz,/livez"
 ETCD_QUOTA_BYTES: Final = 8 * 1024**3
 
@@ -35,6 +41,28 @@ class Ports:
     etcd: int
     etcd_peer: int
     api_server: int
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a control plane listens, and how it differs from the usual one.
+
+    Attributes
+    ----------
+    ports : Ports
+    bind, advertised : str
+        Addresses of the API server.
+    hosts : sequence of str
+        More names and addresses for its certificate.
+    flags : sequence of str
+        More flags for the API server.
+    """
+
+    ports: Ports
+    bind: str = LOOPBACK
+    advertised: str = LOOPBACK
+    hosts: Sequence[str] = ()
+    flags: Sequence[str] = WITHOUT_NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +99,16 @@ def etcd(binary: Path, ports: Ports, data: Path) -> list[str]:
     ]
 
 
-def api_server(binary: Path, ports: Ports, files: ApiServerFiles) -> list[str]:
+def api_server(binary: Path, site: Site, files: ApiServerFiles) -> list[str]:
     """Return the command of kube-apiserver with RBAC and a token file."""
     return [
         str(binary),
-        f"--etcd-servers={etcd_url(ports)}",
-        f"--secure-port={ports.api_server}",
-        f"--bind-address={LOOPBACK}",
-        f"--advertise-address={LOOPBACK}",
+        f"--etcd-servers={etcd_url(site.ports)}",
+        f"--secure-port={site.ports.api_server}",
+        f"--bind-address={site.bind}",
+        f"--advertise-address={site.advertised}",
         f"--cert-dir={files.cert_dir}",
         *_serving(files.pair),
-        # Loopback addresses are not allowed in the endpoints of a Service.
-        "--endpoint-reconciler-type=none",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--allow-privileged=true",
         "--authorization-mode=RBAC",
@@ -90,12 +116,12 @@ def api_server(binary: Path, ports: Ports, files: ApiServerFiles) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={files.signing_key}",
         f"--service-account-signing-key-file={files.signing_key}",
-        f"--disable-admission-plugins={','.join(DISABLED_ADMISSION)}",
         f"--audit-policy-file={files.audit_policy}",
         f"--audit-log-path={files.audit_log}",
         # Hundreds of pods are created at once; the tests are not about fairness.
         "--max-requests-inflight=4000",
         "--max-mutating-requests-inflight=2000",
+        *site.flags,
     ]
 
 
@@ -123,10 +149,16 @@ def port_forwarder(
     return [str(binary), f"{LOOPBACK}:{port}", *files, *pods]
 
 
-def controller_manager(
-    binary: Path, port: int, kubeconfig: Path, pair: ServingPair
+def controller_manager(  # noqa: PLR0913 - the last two are named
+    binary: Path,
+    port: int,
+    kubeconfig: Path,
+    pair: ServingPair,
+    *,
+    controllers: Sequence[str] = CONTROLLERS,
+    flags: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command of kube-controller-manager with the workload controllers."""
+    """Return the command of kube-controller-manager, with more flags at its end."""
     return [
         str(binary),
         f"--kubeconfig={kubeconfig}",
@@ -135,9 +167,10 @@ def controller_manager(
         f"--secure-port={port}",
         *_serving(pair),
         f"--authorization-always-allow-paths={HEALTH_PATHS}",
-        f"--controllers={','.join(CONTROLLERS)}",
+        f"--controllers={','.join(controllers)}",
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
+        *flags,
     ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.e2e.harness import audit, commands, etcd, scheduler_config
-from tests.e2e.harness.certificates import Authority, make_signing_key
+from tests.e2e.harness.certificates import Authority, ServingPair, make_signing_key
 from tests.e2e.harness.client import ApiClient
 from tests.e2e.harness.connection import DEFAULT_CONNECTIONS, ApiConnection
 from tests.e2e.harness.credentials import Users, write_kubeconfig, write_token_file
@@ -40,6 +40,7 @@ class ControlPlane:
         folder: Path,
         log_folder: Path,
         reaper: Reaper,
+        site: commands.Site | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         log_folder.mkdir(parents=True, exist_ok=True)
@@ -47,12 +48,15 @@ class ControlPlane:
         self.log_folder = log_folder
         self.users = Users()
         self.authority = Authority(folder / "pki")
-        self.ports = commands.Ports(*(free_port() for _ in range(3)))
+        self._site = site or commands.Site(
+            commands.Ports(*(free_port() for _ in range(3)))
+        )
+        self.ports = self._site.ports
         self.url = f"https://{LOOPBACK}:{self.ports.api_server}"
         self._binaries = binaries
         self._etcd_data = folder / "etcd"
         self._reaper = reaper
-        self._pair = self.authority.issue("control-plane")
+        self._pair = self.authority.issue("control-plane", hosts=self._site.hosts)
         self._audit_log = log_folder / "audit.log"
         self._added = contextlib.ExitStack()
         # (server, token) -> client
@@ -131,12 +135,22 @@ class ControlPlane:
         )
         return self._add_process(name, command, port, wait=wait)
 
-    def start_controller_manager(self) -> ManagedProcess:
-        """Start kube-controller-manager with the workload controllers."""
+    def start_controller_manager(
+        self,
+        *,
+        controllers: Sequence[str] = commands.CONTROLLERS,
+        flags: Sequence[str] = (),
+    ) -> ManagedProcess:
+        """Start kube-controller-manager, by default with the workload controllers."""
         name, port = "kube-controller-manager", free_port()
         kubeconfig = self.kubeconfig(self.users.controller_manager.token, name)
         command = commands.controller_manager(
-            self._binaries[name], port, kubeconfig, self._pair
+            self._binaries[name],
+            port,
+            kubeconfig,
+            self._pair,
+            controllers=controllers,
+            flags=flags,
         )
         return self._add_process(name, command, port)
 
@@ -214,6 +228,16 @@ class ControlPlane:
         return self._clients[key]
 
     @property
+    def signing_key(self) -> Path:
+        """What tokens of service accounts are signed with."""
+        return self.folder / "service-accounts.key"
+
+    @property
+    def pair(self) -> ServingPair:
+        """Certificate and key of all that the control plane serves."""
+        return self._pair
+
+    @property
     def kubectl(self) -> Kubectl:
         """kubectl as the harness user."""
         kubeconfig = self.kubeconfig(self.users.harness.token, "kubectl")
@@ -250,14 +274,14 @@ class ControlPlane:
     def _api_server_command(self) -> list[str]:
         files = commands.ApiServerFiles(
             token_file=write_token_file(self.folder / "tokens.csv", self.users.all()),
-            signing_key=make_signing_key(self.folder / "service-accounts.key"),
+            signing_key=make_signing_key(self.signing_key),
             audit_policy=audit.write_policy(self.folder / "audit-policy.yaml"),
             audit_log=self._audit_log,
             pair=self._pair,
             cert_dir=self.folder / "pki",
         )
         binary = self._binaries["kube-apiserver"]
-        return commands.api_server(binary, self.ports, files)
+        return commands.api_server(binary, self._site, files)
 
     def _is_serving(self) -> bool:
         # The namespace is made by a controller inside the API server, a moment later.

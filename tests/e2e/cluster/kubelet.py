@@ -1,0 +1,241 @@
+"""Stand-in for the kubelets of all nodes: runs the pods that are bound."""
+
+import http.server
+import ipaddress
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.e2e.cluster.container import Surroundings, now_text
+from tests.e2e.cluster.following import Follower, Key, key_of
+from tests.e2e.cluster.images import Image, Images
+from tests.e2e.cluster.pod import FINAL_PHASES, RunningPod, delete_now
+from tests.e2e.cluster.spaces import HUB, Space, Spaces
+from tests.e2e.cluster.volumes import Volumes
+from tests.e2e.harness.builders import JsonObject, ready_condition
+from tests.e2e.harness.certificates import ServingPair
+from tests.e2e.harness.client import STRATEGIC_PATCH, ApiClient
+from tests.e2e.harness.connection import ApiError
+from tests.e2e.harness.reaper import Reaper
+
+PORT: Final = 10250
+# Of pods without processes: nobody listens there.
+IDLE_NETWORK: Final = ipaddress.ip_network("198.18.0.0/15")
+
+
+class Kubelets:
+    """Runs pods whose images are known; those of others are up and do nothing.
+
+    Parameters
+    ----------
+    folder : Path
+        Has a folder for each pod: logs, process ids, files.
+    service_address : str
+        Of the API server, for pods.
+    node_spaces : mapping
+        Node -> namespace of its pods on the host's network.
+    """
+
+    def __init__(  # noqa: PLR0913 - every argument is named
+        self,
+        client: ApiClient,
+        *,
+        images: Images,
+        spaces: Spaces,
+        node_spaces: Mapping[str, Space],
+        folder: Path,
+        hosts: Path,
+        service_address: str,
+        reaper: Reaper,
+    ) -> None:
+        self._client = client
+        self._images = images
+        self._spaces = spaces
+        self._node_spaces = node_spaces
+        self._folder = folder
+        self._hosts = hosts
+        self._service_address = service_address
+        self._reaper = reaper
+        self._running: dict[Key, RunningPod] = {}
+        self._addresses = (str(address) for address in IDLE_NETWORK.hosts())
+        self._follower = Follower(
+            client,
+            "Pod",
+            on_change=self._change,
+            on_end=self._end,
+            query={"fieldSelector": "spec.nodeName!="},
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._follower.start()
+
+    def stop(self) -> None:
+        """End all processes at once."""
+        self._follower.stop()
+        running = list(self._running.values())
+        for pod in running:
+            pod.drop()
+        for pod in running:
+            pod.join()
+
+    def folder_of(self, namespace: str, name: str, uid: str) -> Path:
+        """Return the folder of a pod."""
+        return self._folder / f"{namespace}_{name}_{uid}"
+
+    def log_of(self, namespace: str, name: str, container: str) -> Path | None:
+        """Return the log of a container of the pod that has the name now."""
+        found = sorted(
+            self._folder.glob(f"{namespace}_{name}_*/{container}.log"),
+            key=lambda path: path.stat().st_mtime,
+        )
+        return found[-1] if found else None
+
+    def _change(self, pod: JsonObject) -> None:
+        running = self._running.get(key_of(pod))
+        is_ending = "deletionTimestamp" in pod["metadata"]
+        if running is not None:
+            running.change(pod)
+        elif is_ending:
+            delete_now(self._client, pod)
+        elif pod["status"].get("phase") not in FINAL_PHASES:
+            images = self._images_of(pod)
+            if images is not None:
+                self._run(pod, images)
+            elif pod["status"].get("phase") != "Running":
+                self._idle(pod)
+
+    def _end(self, key: Key) -> None:
+        running = self._running.get(key)
+        if running is not None:
+            running.drop()
+
+    def _images_of(self, pod: JsonObject) -> Mapping[str, Image] | None:
+        """Return container -> image, None where one is not known."""
+        spec = pod["spec"]
+        found: dict[str, Image] = {}
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            image = self._images.find(container["image"])
+            if image is None:
+                return None
+            found[container["name"]] = image
+        return found
+
+    def _run(self, pod: JsonObject, images: Mapping[str, Image]) -> None:
+        key = key_of(pod)
+        node = pod["spec"]["nodeName"]
+        of_node = pod["spec"].get("hostNetwork", False)
+        space = self._node_spaces[node] if of_node else self._spaces.make()
+        folder = self.folder_of(*key)
+        folder.mkdir(parents=True, exist_ok=True)
+        status = {"podIP": space.address, "hostIP": HUB, "startTime": now_text()}
+        known = {**pod, "status": {**pod["status"], **status}}
+        group = (pod["spec"].get("securityContext") or {}).get("fsGroup")
+        around = Surroundings(
+            pod=known,
+            folder=folder,
+            space=space,
+            volumes=Volumes(self._client, known, folder / "volumes", group),
+            client=self._client,
+            reaper=self._reaper,
+            hosts=self._hosts,
+            service_address=self._service_address,
+        )
+
+        def forget() -> None:
+            self._running.pop(key, None)
+            if not of_node:
+                self._spaces.give_back(space)
+
+        self._running[key] = RunningPod(around, lambda one: images[one["name"]], forget)
+        self._running[key].start()
+
+    def _idle(self, pod: JsonObject) -> None:
+        """Have a pod without processes be up."""
+        metadata = pod["metadata"]
+        address = next(self._addresses)
+        status = {
+            "phase": "Running",
+            "conditions": [ready_condition()],
+            "hostIP": HUB,
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "startTime": now_text(),
+            "containerStatuses": [
+                {
+                    "name": container["name"],
+                    "image": container["image"],
+                    "imageID": "",
+                    "ready": True,
+                    "started": True,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": now_text()}},
+                }
+                for container in pod["spec"]["containers"]
+            ],
+        }
+        try:
+            self._client.patch(
+                "Pod",
+                metadata["name"],
+                {"metadata": {"uid": metadata["uid"]}, "status": status},
+                namespace=metadata["namespace"],
+                subresource="status",
+                content_type=STRATEGIC_PATCH,
+            )
+        except ApiError as error:
+            if error.reason not in {"NotFound", "Conflict"}:
+                raise
+
+
+class LogServer:
+    """The kubelets' port: `kubectl logs` asks the API server, and that asks here."""
+
+    def __init__(self, kubelets: Kubelets, pair: ServingPair) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            """Answers `/containerLogs/NAMESPACE/POD/CONTAINER`."""
+
+            def do_GET(self) -> None:
+                _answer_logs(self, kubelets)
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self._server = http.server.ThreadingHTTPServer((HUB, PORT), Handler)
+        self._server.daemon_threads = True
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pair.certificate, pair.key)
+        self._server.socket = context.wrap_socket(
+            self._server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="logs", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+
+def _answer_logs(handler: http.server.BaseHTTPRequestHandler, known: Kubelets) -> None:
+    address = urllib.parse.urlsplit(handler.path)
+    steps = address.path.strip("/").split("/")
+    query = urllib.parse.parse_qs(address.query)
+    path = None
+    if len(steps) == len(("containerLogs", "namespace", "pod", "container")):
+        path = known.log_of(*steps[1:])
+    if steps[0] != "containerLogs":
+        handler.send_error(501, "this stand-in for kubelet has logs alone")
+        return
+    data = path.read_bytes() if path is not None else b""
+    if "tailLines" in query:
+        count = int(query["tailLines"][0])
+        data = b"".join(data.splitlines(keepends=True)[-count:] if count else [])
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/plain")
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    handler.wfile.write(data)
