@@ -189,6 +189,7 @@ def build_verb_options(
         ),
         shortlist=scoring.shortlist,
         is_type_order_strict=scoring.type_order == "strict",
+        is_counting_alone=settings.extender.counts == "enforce",
         scheduler_names=scheduler_names(settings),
     )
 

@@ -169,11 +169,10 @@ def _look_up(
         every = np.ones(len(names), dtype=np.bool_)
         return VerbCall(pod_request, names, columns, snapshot), None, every
     columns = np.arange(len(snapshot.nodes.names), dtype=np.intp)
-    # Where we count for ourselves, it is because kube-scheduler does not.
     counted = tuple(
         (name, amount)
         for name, amount in subject.request
-        if not (options.is_enforcing and options.builder.is_managed(name))
+        if not (options.is_counting_alone and options.builder.is_managed(name))
     )
     checks = check_nodes(
         snapshot.with_nominated(subject.priority, pod_request.uid),

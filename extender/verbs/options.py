@@ -23,6 +23,9 @@ class VerbOptions:
         Reads pods and template nodes as the cache does.
     is_enforcing : bool
         ``counts: enforce``; otherwise kube-scheduler's own count is trusted.
+    is_counting_alone : bool
+        Whether that is set for a kube-scheduler that ignores managed resources, and not
+        just the default of a cluster from a file.
     profile : str
         A key of `scoring.profiles.PROFILES`.
     weights : mapping
@@ -51,6 +54,7 @@ class VerbOptions:
     shortlist: int = 0
     is_type_order_strict: bool = True
     max_nodes: int = 20_000
+    is_counting_alone: bool = False
     scheduler_names: frozenset[str] = frozenset()
     shared_results: SharedResults = field(init=False, compare=False, repr=False)
 

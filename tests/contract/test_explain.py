@@ -37,6 +37,8 @@ from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp, make_settings
 
 CAPTURES: Final = Path(__file__).parent / "captures"
 CONFIGS: Final = Path(__file__).parents[2] / "configs"
+# For a kube-scheduler that ignores GPUs, and offers full nodes, too.
+COUNTS_ALONE: Final = {"extender": {"counts": "enforce"}}
 ROWS: Final = "nodes=true&limit=1000&asIs=true"
 TABLE: Final = Path(__file__).parent / "explain_train.table.txt"
 CALLS: Final = [
@@ -61,11 +63,11 @@ def nodes_of(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def captured() -> ExtenderApp:
-    """The application over the captured cluster."""
+    """The application over the captured cluster, counting for kube-scheduler."""
     ledger = Ledger(LABEL_KEYS)
     for change in load_dump([CAPTURES / "1.36" / "cluster-dump.yaml"], BUILDER):
         ledger.apply(change)
-    app = ExtenderApp(is_synced=False)
+    app = ExtenderApp(is_synced=False, settings=COUNTS_ALONE)
     app.cell.publish(ledger.build())
     return app
 
@@ -79,6 +81,7 @@ def small() -> ExtenderApp:
             make_pod(name="waiting", namespace="ml", gpus=2),
             make_pod(name="running", namespace="ml", gpus=3, node_name="a"),
         ],
+        settings=COUNTS_ALONE,
     )
 
 

@@ -35,6 +35,9 @@ from tests.extender_app import make_settings
 
 SLICE = "nvidia.com/mig-1g.10gb"
 
+# For a kube-scheduler that ignores GPUs, and offers full nodes, too.
+COUNTS_ALONE = {"extender": {"counts": "enforce"}}
+
 
 def options(tree: Mapping[str, Any] | None = None) -> VerbOptions:
     return build_verb_options(make_settings(tree))
@@ -364,7 +367,7 @@ def test_what_is_under_way_counts_in_the_score_alone() -> None:
 def test_an_empty_answer_carries_one_text() -> None:
     snapshot = make_snapshot(nodes=[make_node(name="a"), make_node(name="b", gpus=1)])
 
-    page = page_of(make_pod(gpus=2), snapshot)
+    page = page_of(make_pod(gpus=2), snapshot, COUNTS_ALONE)
 
     assert page.wire.shown == "Too few GPUs on the node"
     assert page.wire.reasons == {"Too few GPUs on the node": 2}
@@ -380,7 +383,7 @@ def test_reasons_of_an_answer_that_passes_nodes_are_counted() -> None:
         nodes=[make_node(name=name, gpus=gpus) for name, gpus in names.items()]
     )
 
-    wire = page_of(make_pod(gpus=2), snapshot).wire
+    wire = page_of(make_pod(gpus=2), snapshot, COUNTS_ALONE).wire
 
     assert (wire.asked, wire.offered, wire.passed, wire.shown) == (True, 3, 1, "")
     assert wire.reasons == {"Too few GPUs on the node": 2}

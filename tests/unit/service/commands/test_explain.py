@@ -47,9 +47,9 @@ def test_a_summary_is_printed_and_a_row_for_each_node_if_asked(
         "1 of 2 nodes fits: a (score 10).",
         "ml/p asks 2 nvidia.com/gpu; the cluster has 2 nodes.",
         "",
-        "NODES  KUBE-SCHEDULER  GPU-EXTENDER",
-        "    1  ok              ok",
-        "    1  ok              Too few GPUs on the node",
+        "NODES  KUBE-SCHEDULER               GPU-EXTENDER",
+        "    1  ok                           ok",
+        "    1  Insufficient nvidia.com/gpu  Too few GPUs on the node",
         "",
         "BEST  TYPE  SCORE  utilization(40)  typeMatch(30)  topology(30)",
         "a     -        10                0             50            50",
@@ -63,8 +63,8 @@ def test_a_summary_is_printed_and_a_row_for_each_node_if_asked(
         "NODE  TYPE  SCORE  REASON",
         "a     -     10     fits: asks 2 nvidia.com/gpu: 8 free of 8 (0 requested)",
         (
-            "b     -     -      Too few GPUs on the node: asks 2 nvidia.com/gpu: 1 free"
-            " of 1 (0 requested)"
+            "b     -     -      Insufficient nvidia.com/gpu: asks 2 nvidia.com/gpu: 1"
+            " free of 1 (0 requested)"
         ),
     ]
 
@@ -88,7 +88,10 @@ def test_rows_are_as_many_and_as_wide_as_asked_or_one_in_full(
     assert wide.splitlines()[-3].split()[:4] == ["NODE", "TYPE", "SCHEDULER", "VERDICT"]
     assert one.splitlines()[-5:] == [
         "b: no GPU model known",
-        "  kube-scheduler: passes",
+        (
+            "  kube-scheduler: Insufficient nvidia.com/gpu: asks 2 nvidia.com/gpu: 1"
+            " free of 1 (0 requested)"
+        ),
         (
             "  gpu-extender: Too few GPUs on the node: asks 2 nvidia.com/gpu: 1 free of"
             " 1 (0 requested)"
@@ -156,7 +159,51 @@ def test_a_pod_that_fits_nowhere_ends_with_1(
     assert printed.startswith(
         "No node fits: 2 have too few GPUs (needs 9, largest node 8).\n"
     )
-    assert printed.endswith("\nWould help: ask for at most 8 GPUs (1 node fits then)\n")
+    assert printed.endswith(
+        "\nWould help: ask for at most 8 GPUs (1 node fits then)\n\n"
+        "No node passes kube-scheduler's own checks, so it does not ask gpu-extender.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sections", "shown"),
+    [
+        pytest.param(None, "2 Insufficient nvidia.com/gpu", id="no configuration"),
+        pytest.param({}, "2 Insufficient nvidia.com/gpu", id="of an installation"),
+        pytest.param(
+            {"cluster": {"source": "file", "files": ["x.json"]}},
+            "2 Insufficient nvidia.com/gpu",
+            id="of a demo",
+        ),
+        pytest.param(
+            {"extender": {"counts": "trust"}},
+            "2 Insufficient nvidia.com/gpu",
+            id="trusting",
+        ),
+        pytest.param(
+            {"extender": {"counts": "enforce"}},
+            "2 Insufficient GPUs",
+            id="beside a kube-scheduler that ignores GPUs",
+        ),
+    ],
+)
+def test_a_dump_is_told_of_as_kube_scheduler_would(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    sections: dict[str, Any] | None,
+    shown: str,
+) -> None:
+    dump = tmp_path / "dump.json"
+    nodes = [make_node(name=name, gpus=2) for name in "ab"]
+    pods = [make_pod(name=name, gpus=1, node_name=name) for name in "ab"]
+    dump.write_text(json.dumps({"kind": "List", "items": [*nodes, *pods]}))
+    pod = write_manifest(tmp_path, make_pod(gpus=2))
+    config = () if sections is None else ("--config", configured(tmp_path, **sections))
+
+    run("-f", pod, "--cluster", dump, *config)
+
+    message = f"As kube-scheduler puts it: 0/2 nodes are available: {shown}.\n"
+    assert message in capsys.readouterr().out
 
 
 def test_each_pod_of_several_manifests_is_explained(
