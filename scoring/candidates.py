@@ -9,8 +9,12 @@ import numpy as np
 
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
+from scoring.packing.learning import ExpectedPods
+from scoring.packing.shapes import MAX_CPU, MAX_DEVICES, WHOLE, Shape, shape_of
+from scoring.packing.workload import FreeCapacity
 from scoring.protocols import BoundPod
 from scoring.resources import (
+    CPU,
     NVIDIA_GPU,
     Request,
     ResourceScope,
@@ -22,6 +26,7 @@ from scoring.resources import (
 from scoring.snapshot import (
     BoolArray,
     Float64Array,
+    GpuSupply,
     IndexArray,
     Int64Array,
     LabelColumn,
@@ -40,7 +45,7 @@ OTHERS: Final = 2
 LABELLED: Final = 4
 
 # Pods that differ in nothing else get the same results.
-RequestKey: TypeAlias = tuple[Request, str, str | None, GpuRequirements]
+RequestKey: TypeAlias = tuple[Request, str, str | None, GpuRequirements, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class PodRequest:
     job : str
         That of its siblings, as in `Snapshot.jobs`; empty for none. Not in
         `request_key`: it matters on nodes alone that `Candidates.nearness` tells apart.
+    cpu : int or None
+        Millicores, where a score goes by them; else None.
     """
 
     uid: str
@@ -73,6 +80,7 @@ class PodRequest:
     nominated_node: str
     gpu_requirements: GpuRequirements = NO_GPU_REQUIREMENTS
     job: str = ""
+    cpu: int | None = None
 
     @property
     def amount(self) -> int:
@@ -82,7 +90,17 @@ class PodRequest:
     @property
     def request_key(self) -> RequestKey:
         """Key of results: equal for pods that are judged alike."""
-        return self.request, self.primary, self.accelerator, self.gpu_requirements
+        return (
+            self.request,
+            self.primary,
+            self.accelerator,
+            self.gpu_requirements,
+            self.cpu,
+        )
+
+    def shape(self, unit: int) -> Shape:
+        """Return its shape, where a share is so many thousandths of a GPU."""
+        return shape_of((*self.request, (CPU, self.cpu or 0)), unit)
 
     @property
     def gpus(self) -> int:
@@ -110,6 +128,34 @@ def primary_resource(request: Request, scope: ResourceScope) -> str:
     gpus = [name for name in names if scope.is_gpu(name)]
     whole = [name for name in gpus if is_whole_gpu(name)]
     return next(iter(whole or gpus or names), "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Capacity:
+    """What C candidates have for a pod of one shape and for those that come after it.
+
+    Attributes
+    ----------
+    shape : Shape
+        Of the pod.
+    free : FreeCapacity
+        C nodes; the asking pod's own share is free.
+    allocatable_cpu : int64 array, shape (C,)
+        Millicores.
+    device_count : int64 array, shape (C,)
+        GPUs of each node.
+    supply : GpuSupply
+        Of the cluster.
+    expected : ExpectedPods
+        As learned.
+    """
+
+    shape: Shape
+    free: FreeCapacity
+    allocatable_cpu: Int64Array
+    device_count: Int64Array
+    supply: GpuSupply
+    expected: ExpectedPods
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,6 +207,8 @@ class Candidates:
     nearness : float64 array, shape (C,)
         How near the node is to the pod's siblings, 0 to 1; `scoring.topology.domains`.
         0 everywhere in columns that were just taken, as for a pod without siblings.
+    capacity : Capacity or None
+        None for a pod whose cpu no score goes by.
     """
 
     known: BoolArray
@@ -184,6 +232,7 @@ class Candidates:
     link_kinds: tuple[LinkKind, ...]
     free_sets: Int64Array
     nearness: Float64Array
+    capacity: Capacity | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +270,8 @@ def _one_node() -> Snapshot:
 
 _ONE_NODE: Final = _one_node()
 
+_NOWHERE: Final[BoolArray] = np.zeros(0, dtype=np.bool_)
+
 
 def take_columns(
     snapshot: Snapshot, found: IndexArray, pod_request: PodRequest, keys: LabelKeys
@@ -242,6 +293,7 @@ def take_columns(
     exclusive_gpu_pods = snapshot.gpus.exclusive_gpu_pods.take(columns)
     link_codes, link_kinds, free_sets = _take_links(snapshot, columns, pod_request)
     bound_pod = snapshot.bound_pods.get(pod_request.uid) if pod_request.uid else None
+    here = _NOWHERE
     if bound_pod is not None:
         here = found == snapshot.nodes.column_of.get(bound_pod.node_name, -2)
         _take_out_own_request(snapshot, bound_pod, here, pod_request, requested)
@@ -285,7 +337,70 @@ def take_columns(
         link_kinds=link_kinds,
         free_sets=free_sets,
         nearness=np.zeros(len(found)),
+        capacity=(
+            None
+            if pod_request.cpu is None
+            else _take_capacity(snapshot, columns, pod_request, bound_pod, here)
+        ),
     )
+
+
+def _take_capacity(
+    snapshot: Snapshot,
+    columns: IndexArray,
+    pod_request: PodRequest,
+    own: BoundPod | None,
+    here: BoolArray,
+) -> Capacity:
+    """Return what nodes have for the pod.
+
+    `own` is the pod where it is bound already, `here` True for its node, shape (C,).
+    """
+    gpus = snapshot.gpus
+    supply = gpus.supply
+    allocatable_cpu, used_cpu = _sum_rows(snapshot, columns, (CPU,))
+    whole = tuple(name for name in snapshot.resources if is_whole_gpu(name))
+    offered, used = _sum_rows(snapshot, columns, whole)
+    shared = gpus.share_counts.take(columns)
+    places = np.arange(supply.most, dtype=np.int64)[:, np.newaxis]
+    devices = (places < offered - used) * np.int64(WHOLE)
+    if len(gpus.free_shares) and shared.any():
+        free_shares = np.zeros_like(devices)
+        depth = min(len(devices), len(gpus.free_shares))
+        free_shares[:depth] = gpus.free_shares[:depth].take(columns, axis=1)
+        devices = np.where(shared > 0, free_shares, devices)
+    free = FreeCapacity(
+        devices,
+        np.clip(allocatable_cpu - used_cpu, 0, MAX_CPU),
+        supply.model_of[gpus.codes.take(columns)],
+    )
+    counts = np.where(shared > 0, shared, np.minimum(offered, MAX_DEVICES))
+    if own is not None:
+        held = shape_of(own.request, supply.unit)
+        for index in np.flatnonzero(here).tolist():
+            free.give_back(index, held, int(counts[index]))
+    return Capacity(
+        pod_request.shape(supply.unit),
+        free,
+        allocatable_cpu,
+        counts,
+        supply,
+        snapshot.expected,
+    )
+
+
+def _sum_rows(
+    snapshot: Snapshot, columns: IndexArray, resources: Sequence[str]
+) -> tuple[Int64Array, Int64Array]:
+    """Return what nodes offer of some resources, and what is taken, shape (C,)."""
+    offered = np.zeros(len(columns), dtype=np.int64)
+    used = np.zeros(len(columns), dtype=np.int64)
+    for resource in resources:
+        row = snapshot.row_of(resource)
+        if row is not None:
+            offered += snapshot.allocatable[row].take(columns)
+            used += snapshot.requested[row].take(columns)
+    return offered, used
 
 
 def free_gpus(candidates: Candidates, pod_request: PodRequest) -> Int64Array:

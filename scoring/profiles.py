@@ -7,13 +7,24 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from scoring.candidates import Candidates, PodRequest
-from scoring.normalization import Totals
+from scoring.normalization import RANK, Totals
 from scoring.snapshot import Float64Array, Int64Array
-from scoring.terms import ScoreOptions, domain, topology, type_match, utilization
+from scoring.terms import (
+    MAX_NODE_SCORE,
+    ScoreOptions,
+    domain,
+    fragmentation,
+    scarcity,
+    topology,
+    type_match,
+    utilization,
+)
 
 Term: TypeAlias = Callable[[Candidates, PodRequest, ScoreOptions], Float64Array]
 
 Combine: TypeAlias = Callable[[Mapping[str, Float64Array], Mapping[str, int]], Totals]
+
+CLASSIC: Final = "classic"
 
 CLASSIC_BASE: Final = 50
 
@@ -22,8 +33,13 @@ TERMS: Final[Mapping[str, Term]] = {
     "utilization": utilization,
     "typeMatch": type_match,
     "topology": topology,
+    "fragmentation": fragmentation,
+    "scarcity": scarcity,
     "domain": domain,
 }
+
+# Those that go by the pod's cpu, too, and so differ among pods that ask for GPUs alike.
+PACKING_TERMS: Final = frozenset({"fragmentation", "scarcity"})
 
 
 def score_terms(
@@ -69,6 +85,38 @@ def classic_span(weights: Mapping[str, int]) -> tuple[float, float]:
     return CLASSIC_BASE, CLASSIC_BASE + sum(weights.values())
 
 
+def weighted_mean(
+    terms: Mapping[str, Float64Array], weights: Mapping[str, int]
+) -> Float64Array:
+    """Combine terms by their weighted mean, in full precision.
+
+    Parameters
+    ----------
+    terms : mapping of str to float64 array, shape (C,)
+    weights : mapping of str to int
+        In any unit.
+
+    Returns
+    -------
+    float64 array, shape (C,)
+        0 to 100. Rounded where only the order of summing tells totals apart.
+    """
+    total: Float64Array = np.zeros(len(next(iter(terms.values()))))
+    for name, values in terms.items():
+        total += weights[name] * values
+    total /= sum(weights[name] for name in terms)
+    return np.round(total, DECIMALS)
+
+
+# Far below what one thousandth of a GPU is worth for the rarest shape.
+DECIMALS: Final = 9
+
+
+def whole_span(_weights: Mapping[str, int]) -> tuple[float, float]:
+    """Return the smallest and the largest total that `weighted_mean` can give."""
+    return 0.0, MAX_NODE_SCORE
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A tested way to combine the terms.
@@ -79,11 +127,39 @@ class Profile:
         Terms and weights to one total for each candidate.
     span : callable
         Weights to the smallest and the largest total.
+    weights : mapping of str to int
+        Of its terms, in hundredths; others have none.
+    normalize, strategy : str
+        As in the settings.
     """
 
     combine: Combine
     span: Callable[[Mapping[str, int]], tuple[float, float]]
+    weights: Mapping[str, int]
+    normalize: str = RANK
+    strategy: str = "target"
 
 
-# profile name, as in the settings -> what it does
-PROFILES: Final[Mapping[str, Profile]] = {"classic": Profile(classic, classic_span)}
+# profile name, as in the settings -> what it does, where the settings say nothing else
+PROFILES: Final[Mapping[str, Profile]] = {
+    CLASSIC: Profile(
+        classic,
+        classic_span,
+        {"utilization": 40, "typeMatch": 30, "topology": 30},
+        normalize="minMax",
+    ),
+    "packing": Profile(
+        weighted_mean, whole_span, {"fragmentation": 100, "scarcity": 100}
+    ),
+    "spread": Profile(
+        weighted_mean,
+        whole_span,
+        {"utilization": 60, "typeMatch": 20, "topology": 20},
+        strategy="spread",
+    ),
+    "training": Profile(
+        weighted_mean,
+        whole_span,
+        {"topology": 40, "domain": 40, "fragmentation": 100, "scarcity": 100},
+    ),
+}

@@ -17,6 +17,9 @@ _MAX_REMEMBERED_NAME: Final = 317
 
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 
+# Shares of GPUs, under the name that NVIDIA's device plugin gives them.
+SHARED_GPU: Final = "nvidia.com/gpu.shared"
+
 CPU: Final = "cpu"
 
 PODS: Final = "pods"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
+from scoring.packing.learning import NOBODY_EXPECTED, ExpectedPods
 from scoring.protocols import (
     Binding,
     BoundPod,
@@ -91,6 +92,50 @@ class LabelColumn:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class GpuSupply:
+    """GPUs of a cluster, by model; the same one until they change.
+
+    Attributes
+    ----------
+    models : tuple of NodeGpus, length K
+        One kind of each model.
+    model_of : int64 array
+        Kind, as in `GpuColumns.kinds` -> index of its model.
+    counts : int64 array, shape (K,)
+        GPUs of each model.
+    unit : int
+        Thousandths of a GPU that a share is on most nodes that share theirs; 0 where
+        none does.
+    most : int
+        GPUs of the node that has most.
+    """
+
+    models: tuple[NodeGpus, ...]
+    model_of: Int64Array
+    counts: Int64Array
+    unit: int
+    most: int
+
+    def is_like(self, other: "GpuSupply") -> bool:
+        """Whether it says the same."""
+        return (
+            (self.models, self.unit, self.most)
+            == (other.models, other.unit, other.most)
+            and np.array_equal(self.model_of, other.model_of)
+            and np.array_equal(self.counts, other.counts)
+        )
+
+
+def _no_supply() -> GpuSupply:
+    nothing = np.zeros(1, dtype=np.int64)
+    nothing.setflags(write=False)
+    return GpuSupply((NO_GPUS,), nothing, nothing, 0, 0)
+
+
+NO_SUPPLY: Final = _no_supply()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class GpuColumns:
     """GPUs of the nodes, and the number of pods that use them.
 
@@ -106,6 +151,13 @@ class GpuColumns:
         Index of each node's links in `link_kinds`.
     free_sets : int64 array, shape (N,)
         Bit mask of the free GPUs; below 0 where nobody knows which are free.
+    share_counts : int64 array, shape (N,)
+        GPUs that pods share; 0 for a node that shares none.
+    share_units : int64 array, shape (N,)
+        Thousandths that one share is; 0 likewise.
+    free_shares : int64 array, shape (D, N)
+        Free thousandths of each of these, 0 where a node has fewer.
+    supply : GpuSupply
     """
 
     codes: Int64Array
@@ -115,16 +167,31 @@ class GpuColumns:
     link_codes: Int64Array
     link_kinds: tuple[LinkKind, ...]
     free_sets: Int64Array
+    share_counts: Int64Array
+    share_units: Int64Array
+    free_shares: Int64Array
+    supply: GpuSupply
 
 
 def no_gpu_columns(count: int) -> GpuColumns:
     """Return the columns of `count` nodes of which nothing is known."""
     nothing = np.zeros(count, dtype=np.int64)
     not_told = np.full(count, NOT_TOLD, dtype=np.int64)
-    for array in (nothing, not_told):
+    no_shares = np.zeros((0, count), dtype=np.int64)
+    for array in (nothing, not_told, no_shares):
         array.setflags(write=False)
     return GpuColumns(
-        nothing, (NO_GPUS,), nothing, nothing, nothing, (UNKNOWN_LINKS,), not_told
+        codes=nothing,
+        kinds=(NO_GPUS,),
+        gpu_pods=nothing,
+        exclusive_gpu_pods=nothing,
+        link_codes=nothing,
+        link_kinds=(UNKNOWN_LINKS,),
+        free_sets=not_told,
+        share_counts=nothing,
+        share_units=nothing,
+        free_shares=no_shares,
+        supply=NO_SUPPLY,
     )
 
 
@@ -170,6 +237,8 @@ class Snapshot:
         pod UID -> a bound pod with a managed resource
     jobs : mapping
         job -> node name -> how many of its bound pods with a managed resource are there
+    expected : ExpectedPods
+        The mix of the pods that came so far; the same one until it has changed much.
     recent_pods : tuple of RecentPod
         The most recent ones, oldest first.
     device_class_resources : frozenset of str
@@ -212,6 +281,7 @@ class Snapshot:
     jobs: Mapping[str, Mapping[str, int]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    expected: ExpectedPods = NOBODY_EXPECTED
     pending: tuple[PendingPod, ...] = ()
     recent_pods: tuple[RecentPod, ...] = ()
     device_class_resources: frozenset[str] = frozenset()
@@ -245,6 +315,10 @@ class Snapshot:
         _check("gpus.exclusive_gpu_pods", self.gpus.exclusive_gpu_pods, np.int64, (n,))
         _check("gpus.link_codes", self.gpus.link_codes, np.int64, (n,))
         _check("gpus.free_sets", self.gpus.free_sets, np.int64, (n,))
+        _check("gpus.share_counts", self.gpus.share_counts, np.int64, (n,))
+        _check("gpus.share_units", self.gpus.share_units, np.int64, (n,))
+        shares = self.gpus.free_shares
+        _check("gpus.free_shares", shares, np.int64, (len(shares), n))
         if self.changed_at is not None:
             _check("changed_at", self.changed_at, np.int64, (n,))
         for key, column in self.labels.items():

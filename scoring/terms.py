@@ -7,9 +7,18 @@ from typing import Final
 
 import numpy as np
 
-from scoring.candidates import Candidates, PodRequest, free_gpus
+from scoring.candidates import Candidates, Capacity, PodRequest, free_gpus
 from scoring.gpu.models import GpuTable, normal_name
 from scoring.gpu.suitability import choice_of
+from scoring.packing.fragmentation import fits
+from scoring.packing.learning import ExpectedPods
+from scoring.packing.prices import (
+    SCARCITY_PRICE,
+    Outlook,
+    outlook_of,
+    placement_gain,
+)
+from scoring.packing.shapes import WHOLE
 from scoring.snapshot import Float64Array, Int64Array
 from scoring.topology.tables import lookup_of
 
@@ -29,6 +38,9 @@ UNLINKED_SCORE: Final = 50.0
 # are known: a bridge, roughly. See `scoring.topology.tables.worth`.
 LABELLED_SCORE: Final = 75.0
 
+# Points that one GPU is worth in the terms that count in GPUs: nodes have 16 at most.
+POINTS_PER_GPU: Final = 50.0 / 16
+
 
 @dataclass(frozen=True, slots=True)
 class ScoreOptions:
@@ -47,6 +59,8 @@ class ScoreOptions:
         from the model, too; ``auto``: by the links where the node itself states them.
     strategy : str
         A key of `STRATEGIES`.
+    expected : ExpectedPods or None
+        The pods that are expected; None for what was learned of those that came.
     """
 
     target_low: float
@@ -57,6 +71,7 @@ class ScoreOptions:
         default_factory=lambda: MappingProxyType({})
     )
     topology: str = "auto"
+    expected: ExpectedPods | None = None
 
 
 def target(u: Float64Array, options: ScoreOptions) -> Float64Array:
@@ -270,6 +285,61 @@ def topology(
     if is_graded and pod_request.gpus > 1:
         labelled = np.minimum(labelled, LABELLED_SCORE)
     return np.where(is_read[candidates.link_codes], lookup.score[entries], labelled)
+
+
+def fragmentation(
+    candidates: Candidates, pod_request: PodRequest, options: ScoreOptions
+) -> Float64Array:
+    """Score nodes by what is left there for the pods that are expected.
+
+    Returns
+    -------
+    float64 array, shape (C,)
+        50, and `POINTS_PER_GPU` more for each GPU by which fewer are free that those
+        pods cannot use, less what the pod leaves over and the cores that it takes
+        beyond its GPUs' own; see `scoring.packing.prices`. 0 where the pod does not fit
+        by our count, 50 where no amounts are known.
+    """
+    capacity = candidates.capacity
+    if capacity is None:
+        return np.full(len(candidates.known), NEUTRAL_SCORE)
+    gain = placement_gain(
+        capacity.free,
+        capacity.shape,
+        _outlook(capacity, options),
+        capacity.allocatable_cpu,
+        capacity.device_count,
+    )
+    scores = np.clip(NEUTRAL_SCORE + POINTS_PER_GPU * gain, 0.0, MAX_NODE_SCORE)
+    scores[~fits(capacity.free, capacity.shape)] = 0.0
+    if pod_request.request:
+        scores[candidates.claimed.any(axis=0)] = NEUTRAL_SCORE
+    return scores
+
+
+def scarcity(
+    candidates: Candidates, _pod_request: PodRequest, options: ScoreOptions
+) -> Float64Array:
+    """Score nodes by how little others insist on the model of their GPUs.
+
+    Returns
+    -------
+    float64 array, shape (C,)
+        100, less `POINTS_PER_GPU` for each GPU that the pod asks of a model of which as
+        much is insisted on as there is; in proportion for others, and not below 0. 100
+        for a pod without GPUs.
+    """
+    capacity = candidates.capacity
+    if capacity is None or not capacity.shape.gpus:
+        return np.full(len(candidates.known), MAX_NODE_SCORE)
+    insistence = _outlook(capacity, options).insistence[capacity.free.models]
+    price = SCARCITY_PRICE * capacity.shape.total / WHOLE * insistence
+    return np.maximum(MAX_NODE_SCORE - POINTS_PER_GPU * price, 0.0)
+
+
+def _outlook(capacity: Capacity, options: ScoreOptions) -> Outlook:
+    """Return what is expected, by the settings or as learned."""
+    return outlook_of(options.expected or capacity.expected, capacity.supply)
 
 
 def domain(

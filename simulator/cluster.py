@@ -8,15 +8,13 @@ import numpy as np
 
 from cluster.decode.objects import PodConstraints, PodRecord
 from scoring.eligibility import eligible_columns
-from scoring.resources import Request
+from scoring.resources import SHARED_GPU, Request
 from scoring.snapshot import BoolArray, Int64Array, Snapshot
+from scoring.topology.devices import Devices as Allocated
 from simulator.devices import Devices
 from simulator.pods import QueuedPod
 
 GPU: Final = "nvidia.com/gpu"
-
-# Thousandths of GPUs that pods share, as one count: see `Cluster.is_sharing`.
-SHARED_GPU: Final = "nvidia.com/gpu.shared"
 
 
 class Cluster:
@@ -89,16 +87,18 @@ class Cluster:
 
         `gpu` is the GPU that a share is taken of.
         """
-        opened = self.devices.take(column, pod, gpu) if pod.gpus else 0
-        request = pod.record.request
+        opened, taken = self.devices.take(column, pod, gpu) if pod.gpus else (0, [])
+        request, told = pod.record.request, None
         if self._is_sharing and pod.gpus:
             request = _with_both_counts(request, opened, pod.asked)
+            # As an agent on the node would write in `gpu-extender.io/allocated`.
+            told = Allocated(tuple((str(index), pod.share) for index in taken))
         for resource, amount in request:
             row = self._row_of.get(resource)
             if row is not None:
                 self.requested[row, column] += amount
         return msgspec.structs.replace(
-            pod.record, node_name=self.names[column], request=request
+            pod.record, node_name=self.names[column], request=request, devices=told
         )
 
 

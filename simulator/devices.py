@@ -34,18 +34,24 @@ class Devices:
         holding: BoolArray = fitting >= pod.gpus
         return holding
 
-    def take(self, column: int, pod: QueuedPod, chosen: int) -> int:
-        """Give a pod its GPUs on a node; return how many were free as a whole.
+    def take(self, column: int, pod: QueuedPod, chosen: int) -> tuple[int, list[int]]:
+        """Give a pod its GPUs on a node.
 
         `chosen` is the GPU of a pod that takes a share; others get the first ones.
+
+        Returns
+        -------
+        tuple of int and list of int
+            How many of them were free as a whole, and which they are.
         """
         row = self.free[column]
         if pod.share < WHOLE:
             opened = int(row[chosen] == WHOLE)
             row[chosen] -= pod.share
-            return opened
-        row[np.flatnonzero(row == WHOLE)[: pod.gpus]] = 0
-        return pod.gpus
+            return opened, [chosen]
+        taken = np.flatnonzero(row == WHOLE)[: pod.gpus]
+        row[taken] = 0
+        return pod.gpus, taken.tolist()
 
 
 def tightest(row: Int64Array, share: int) -> int:

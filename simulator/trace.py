@@ -21,8 +21,9 @@ from extender.verbs.lookup import read_pod_request
 from extender.verbs.options import VerbOptions
 from scoring.faults import Fault, FaultsError, list_faults
 from scoring.quantity import one_line, shorten
+from scoring.resources import SHARED_GPU
 from scoring.snapshot import Int64Array, Snapshot
-from simulator.cluster import GPU, SHARED_GPU, Cluster
+from simulator.cluster import GPU, Cluster
 from simulator.devices import Devices
 from simulator.pods import WHOLE, QueuedPod
 

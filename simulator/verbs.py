@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 
 from cluster.decode.objects import PodRecord
-from cluster.ledger.changes import PodSeen
+from cluster.ledger.changes import PodGone, PodSeen
 from cluster.ledger.ledger import Ledger
 from extender.tracking.assumed_pods import AssumedPods
 from extender.verbs.call import VerbCall, best_alone
@@ -50,6 +50,7 @@ class ExtenderPolicy:
         self._choose = CHOICES[gpu_choice]
         self._snapshot = ledger.build()
         self._unseen: deque[PodRecord] = deque()
+        self._waiting = ""  # UID of the pod that has no node yet
 
     @property
     def snapshot(self) -> Snapshot:
@@ -60,6 +61,7 @@ class ExtenderPolicy:
         self, pod: QueuedPod, columns: IndexArray
     ) -> tuple[IndexArray, Int64Array]:
         """Return the nodes that filter answers, and what prioritize gives them."""
+        self._show(pod)
         names = [self._cluster.names[column] for column in columns.tolist()]
         call = VerbCall(pod.pod_request, names, columns, self._snapshot)
         result = filter_nodes(call, self._options)
@@ -81,12 +83,24 @@ class ExtenderPolicy:
             self._assumed.note(pod.pod_request, node_name)
         return columns[indexes], priorities
 
+    def _show(self, pod: QueuedPod) -> None:
+        """Have the cache see a pod that comes, and that the one before it is gone."""
+        uid = pod.record.uid
+        if uid == self._waiting:
+            return
+        if self._waiting:
+            self._ledger.apply(PodGone(self._waiting))
+        self._waiting = uid
+        self._ledger.apply(PodSeen(pod.record))
+        self._snapshot = self._ledger.build()
+
     def gpu_of(self, pod: QueuedPod, column: int) -> int:
         """Return the GPU that the device plugin takes a share of."""
         return self._choose(self._cluster.devices.free[column], pod.share)
 
     def placed(self, record: PodRecord) -> None:
         """Have the cache see the binding, or one that was made `lag` bindings ago."""
+        self._waiting = ""
         self._unseen.append(record)
         while len(self._unseen) > self._lag:
             self._ledger.apply(PodSeen(self._unseen.popleft()))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.simulator.trace import (
+    DEFAULT_SCORING,
     FGD_PUBLISHED,
     LISTS,
     OURS,
@@ -14,7 +15,6 @@ from bench.simulator.trace import (
     PodList,
     Task,
     bars,
-    default_scoring,
     list_tasks,
     main,
     replay,
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("label", [*POLICIES, *VARIANTS])
 def test_each_policy_replays_a_list(folder: Path, label: str) -> None:
-    task = Task(folder, PodList("default", 130, 95.4), label, 42, default_scoring())
+    task = Task(folder, PodList("default", 130, 95.4), label, 42, DEFAULT_SCORING)
 
     figures = replay(task)
 
@@ -47,7 +47,7 @@ def test_each_policy_replays_a_list(folder: Path, label: str) -> None:
 
 
 def test_variants_are_replayed_on_the_first_list_alone(folder: Path) -> None:
-    tasks = list_tasks(folder, [42, 43], default_scoring())
+    tasks = list_tasks(folder, [42, 43], DEFAULT_SCORING)
 
     assert len(tasks) == 2 * (len(LISTS) * len(POLICIES) + len(VARIANTS))
 

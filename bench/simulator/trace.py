@@ -3,7 +3,8 @@
 Each list is replayed with ten seeds as it was for the published figures (``simulator/
 trace.py`` has the protocol), under kube-scheduler's own conditions: 40 % of the nodes
 are offered, lots are drawn among equals, and answers are 0 to 10. FGD is replayed as it
-was published, too: ties by the lowest name, all nodes.
+was published, too: ties by the lowest name, all nodes. Our profile is given the mix of
+the list, as FGD is; beside it stands what it makes of the mix that it learns.
 
 ``python -m bench.simulator.trace --trace ../shared/traces``
 """
@@ -18,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
 from bench.figures import Bar
 from service.commands.simulate import (
@@ -30,11 +31,14 @@ from service.commands.simulate import (
     build_replay_options,
     read_workload,
 )
-from service.settings.policy import ScoringSettings
 from service.settings.settings import Settings
 from simulator.trace import TraceError, read_trace
 
 OURS: Final = "ours"
+
+LEARNED: Final = "ours, mix learned"
+
+CLASSIC: Final = "classic"
 
 FGD_PUBLISHED: Final = "FGD as published"
 
@@ -86,21 +90,26 @@ LISTS: Final = (
 
 BASE: Final = SimulateOptions(percentage=OFFERED, has_plugins=False)
 
+# With the list's own mix given, as FGD has it.
+KNOWING: Final = replace(BASE, is_mix_known=True)
+
 # label -> policy, and the conditions
 POLICIES: Final[Mapping[str, tuple[str, SimulateOptions]]] = {
     RANDOM: (RANDOM, BASE),
     BEST_FIT: (BEST_FIT, BASE),
     FGD_PUBLISHED: (FGD, replace(BASE, percentage=100, ties="name")),
     FGD: (FGD, BASE),
-    OURS: (OURS, BASE),
+    CLASSIC: (OURS, BASE),
+    OURS: (OURS, KNOWING),
+    LEARNED: (OURS, BASE),
 }
 
 # The same for the first list alone: what else moves our figure.
 VARIANTS: Final[Mapping[str, tuple[str, SimulateOptions]]] = {
-    "ours, shares of the first GPU": (OURS, replace(BASE, gpu_choice="first")),
-    "ours, with score plugins": (OURS, replace(BASE, has_plugins=True)),
-    "ours, cache 100 behind": (OURS, replace(BASE, lag=100)),
-    "ours, and none counted meanwhile": (OURS, replace(BASE, lag=100)),
+    "ours, shares of the first GPU": (OURS, replace(KNOWING, gpu_choice="first")),
+    "ours, with score plugins": (OURS, replace(KNOWING, has_plugins=True)),
+    "ours, cache 100 behind": (OURS, replace(KNOWING, lag=100)),
+    "ours, and none counted meanwhile": (OURS, replace(KNOWING, lag=100)),
 }
 
 UNCOUNTED: Final = "ours, and none counted meanwhile"
@@ -139,17 +148,16 @@ def profile_settings(scoring: str, *, is_counting: bool = True) -> Settings:
     return Settings.model_validate_json(json.dumps(tree))
 
 
-def default_scoring() -> str:
-    """Return the settings of the packing profile, or of the only one there is."""
-    profiles = get_args(ScoringSettings.model_fields["profile"].annotation)
-    profile = "packing" if "packing" in profiles else "classic"
-    return json.dumps({"profile": profile})
+DEFAULT_SCORING: Final = json.dumps({"profile": "packing"})
 
 
 def replay(task: Task) -> Figures:
     """Replay one list by one policy with one seed."""
     name, base = {**POLICIES, **VARIANTS}[task.label]
-    settings = profile_settings(task.scoring, is_counting=task.label != UNCOUNTED)
+    scoring = (
+        json.dumps({"profile": CLASSIC}) if task.label == CLASSIC else task.scoring
+    )
+    settings = profile_settings(scoring, is_counting=task.label != UNCOUNTED)
     options = replace(
         base,
         pod_list=task.pods.name,
@@ -228,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", type=Path, required=True)
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--scoring", default=default_scoring(), help="as JSON")
+    parser.add_argument("--scoring", default=DEFAULT_SCORING, help="as JSON")
     options = parser.parse_args(arguments)
     try:
         for pods in LISTS:

@@ -9,9 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.decode.objects import NodeRecord
-from scoring.gpu.node_gpus import NodeGpus
+from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
+from scoring.packing.shapes import MAX_DEVICES, shared_gpus
+from scoring.packing.workload import build_supply
 from scoring.quantity import MAX_QUANTITY
-from scoring.snapshot import BoolArray, GpuColumns, Int64Array, LabelColumn, Snapshot
+from scoring.resources import is_whole_gpu
+from scoring.snapshot import (
+    BoolArray,
+    GpuColumns,
+    GpuSupply,
+    Int64Array,
+    LabelColumn,
+    Snapshot,
+)
 from scoring.topology.devices import NOT_TOLD, LinkKind
 from scoring.topology.tables import prepare
 
@@ -56,11 +66,14 @@ class GpuUse(NamedTuple):
         Number of GPU pods, and of those that want to be alone.
     free_set : int
         As `GpuColumns.free_sets`.
+    free_shares : tuple of int
+        Free thousandths of each GPU that the node shares.
     """
 
     pods: int
     exclusive: int
     free_set: int
+    free_shares: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -69,6 +82,8 @@ class GpuColumnsBuilder:
 
     Attributes
     ----------
+    units : int64 array, shape (N,)
+        Thousandths that one share is; 0 for a node that shares none.
     code_of : dict
         kind of GPUs -> its code, in the order of the codes
     link_code_of : dict
@@ -82,13 +97,30 @@ class GpuColumnsBuilder:
     link_code_of: dict[LinkKind, int]
     link_codes: Int64Array
     free_sets: Int64Array
+    share_counts: Int64Array
+    units: Int64Array
+    free_shares: Int64Array
 
     @classmethod
     def fresh(cls, nodes: int) -> Self:
         """Return columns of nodes of which nothing is known."""
-        codes, pods, exclusive, link_codes = np.zeros((4, nodes), dtype=np.int64)
+        codes, pods, exclusive, link_codes, counts, units = np.zeros(
+            (6, nodes), dtype=np.int64
+        )
         not_told = np.full(nodes, NOT_TOLD, dtype=np.int64)
-        return cls({}, codes, pods, exclusive, {}, link_codes, not_told)
+        no_shares = np.zeros((0, nodes), dtype=np.int64)
+        return cls(
+            {},
+            codes,
+            pods,
+            exclusive,
+            {},
+            link_codes,
+            not_told,
+            counts,
+            units,
+            no_shares,
+        )
 
     @classmethod
     def upon(cls, last: GpuColumns) -> Self:
@@ -101,6 +133,9 @@ class GpuColumnsBuilder:
             {kind: code for code, kind in enumerate(last.link_kinds)},
             last.link_codes,
             last.free_sets,
+            last.share_counts,
+            last.share_units,
+            last.free_shares,
         )
 
     def write(self, column: int, node: NodeRecord) -> None:
@@ -116,14 +151,42 @@ class GpuColumnsBuilder:
             prepare(kind.layout)
         code = self.link_code_of.setdefault(kind, len(self.link_code_of))
         self.link_codes = put(self.link_codes, column, code)
+        shared = shared_gpus(node.allocatable, node.gpus.replicas)
+        self.share_counts = put(self.share_counts, column, shared.count)
+        self.units = put(self.units, column, shared.unit)
 
     def write_use(self, column: int, use: GpuUse) -> None:
         """Write which GPU pods a node has, and which GPUs they leave."""
         self.gpu_pods = put(self.gpu_pods, column, use.pods)
         self.exclusive_gpu_pods = put(self.exclusive_gpu_pods, column, use.exclusive)
         self.free_sets = put(self.free_sets, column, use.free_set)
+        depth = len(self.free_shares)
+        if len(use.free_shares) > depth:
+            more = len(use.free_shares) - depth
+            self.free_shares = np.pad(self.free_shares, ((0, more), (0, 0)))
+        if len(self.free_shares):
+            missing = len(self.free_shares) - len(use.free_shares)
+            free = [*use.free_shares, *[0] * missing]
+            self.free_shares = put_column(self.free_shares, column, free)
 
-    def publish(self) -> GpuColumns:
+    def supply(self, whole_gpus: Int64Array, last: GpuSupply) -> GpuSupply:
+        """Return what GPUs there are; `last` if they are the same.
+
+        Parameters
+        ----------
+        whole_gpus : int64 array, shape (N,)
+            Whole GPUs that each node offers.
+        """
+        counts = np.where(self.share_counts > 0, self.share_counts, whole_gpus)
+        supply = build_supply(
+            tuple(self.code_of) or (NO_GPUS,),
+            self.codes,
+            np.minimum(counts, MAX_DEVICES),
+            self.units,
+        )
+        return last if supply.is_like(last) else supply
+
+    def publish(self, supply: GpuSupply) -> GpuColumns:
         """Return the columns, read-only from now on."""
         found = GpuColumns(
             self.codes,
@@ -133,6 +196,10 @@ class GpuColumnsBuilder:
             self.link_codes,
             tuple(self.link_code_of),
             self.free_sets,
+            self.share_counts,
+            self.units,
+            self.free_shares,
+            supply,
         )
         for array in (
             found.codes,
@@ -140,6 +207,9 @@ class GpuColumnsBuilder:
             found.exclusive_gpu_pods,
             found.link_codes,
             found.free_sets,
+            found.share_counts,
+            found.share_units,
+            found.free_shares,
         ):
             array.setflags(write=False)
         return found
@@ -278,6 +348,13 @@ class Columns:
             *self.label_codes.values(),
         ):
             array.setflags(write=False)
+
+    def whole_gpus(self, row_of: Mapping[str, int]) -> Int64Array:
+        """Return how many whole GPUs each node offers, shape (N,)."""
+        rows = [row for name, row in row_of.items() if is_whole_gpu(name)]
+        # Amounts may be senseless, and must not add up to something else.
+        found: Int64Array = np.minimum(self.allocatable[rows], MAX_DEVICES).sum(axis=0)
+        return found
 
     def labels(self) -> Mapping[str, LabelColumn]:
         """Return the label columns, read-only."""

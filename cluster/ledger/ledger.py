@@ -19,9 +19,15 @@ from cluster.ledger.changes import (
 )
 from cluster.ledger.columns import Columns
 from cluster.ledger.failures import NO_LIMITS, Failures
-from cluster.ledger.pods import Bindings, BoundPods, Departures, RecentPods
+from cluster.ledger.pods import (
+    Bindings,
+    BoundPods,
+    Departures,
+    RecentPods,
+    Workload,
+)
 from scoring.protocols import FailingNode, LimitDefaults, LimitMaxima
-from scoring.snapshot import NodeIndex, Snapshot, build_node_index
+from scoring.snapshot import NO_SUPPLY, NodeIndex, Snapshot, build_node_index
 
 MIN_LOST_KEYS: Final = 1024
 
@@ -56,6 +62,7 @@ class Ledger:
         self._bindings = Bindings()
         self._departures = Departures()
         self._failures = failures or Failures(NO_LIMITS)
+        self._workload = Workload()
         self._device_class_resources: frozenset[str] = frozenset()
         self._limit_maxima: Mapping[str, LimitMaxima] = MappingProxyType({})
         self._limit_defaults: Mapping[str, LimitDefaults] = MappingProxyType({})
@@ -177,6 +184,8 @@ class Ledger:
                 self._bindings.note(record)
         else:
             self._take_name(record)
+            if not record.is_terminal:
+                self._workload.note(record)
             if self._has_pods and record.is_managed and not record.is_terminal:
                 self._recent_pods.note(record)
         self._pods[record.uid] = record
@@ -288,7 +297,11 @@ class Ledger:
     ) -> Snapshot:
         """Write the `changed` nodes and freeze all."""
         self._rows = {name: row for row, name in enumerate(resources)}
+        has_new_nodes = self._last is None or bool(self._rewritten)
         self._write(columns, index, changed)
+        supply = NO_SUPPLY if self._last is None else self._last.gpus.supply
+        if has_new_nodes:
+            supply = columns.gpus.supply(columns.whole_gpus(self._rows), supply)
         # PERF: tuples are built again when they change alone; `bench.cluster.cache`
         if self._facts is None:
             self._facts = tuple(self._nodes.values())
@@ -306,11 +319,12 @@ class Ledger:
             failing=columns.failing,
             changed_at=columns.changed_at,
             labels=columns.labels(),
-            gpus=columns.gpus.publish(),
+            gpus=columns.gpus.publish(supply),
             facts=self._facts,
             bound_pods=self._bound_pods.publish(),
             jobs=self._bound_pods.publish_jobs(),
             pending=self._waiting,
+            expected=self._workload.publish(supply.unit),
             recent_pods=self._recent_pods.publish(),
             device_class_resources=self._device_class_resources,
             departed=self._departures.publish(),

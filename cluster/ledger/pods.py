@@ -9,6 +9,20 @@ import msgspec
 
 from cluster.decode.objects import NodeRecord, OwnerReference, PodConstraints, PodRecord
 from cluster.ledger.columns import GpuUse
+from scoring.gpu.models import normal_name
+from scoring.packing.learning import (
+    NOBODY_EXPECTED,
+    ExpectedPods,
+    ExpectedShape,
+    ShapeCounts,
+)
+from scoring.packing.shapes import (
+    Shape,
+    free_thousandths,
+    shape_of,
+    shared_gpus,
+    told_shares,
+)
 from scoring.resources import NVIDIA_GPU, Request
 from scoring.topology.devices import NOT_TOLD, free_set
 
@@ -109,7 +123,24 @@ class BoundPods:
                 dict(node.allocatable).get(NVIDIA_GPU, 0),
                 ((dict(pod.request).get(NVIDIA_GPU, 0), pod.devices) for pod in pods),
             )
-        return GpuUse(len(pods), exclusive, free)
+        return GpuUse(len(pods), exclusive, free, self._free_shares_of(node))
+
+    def _free_shares_of(self, node: NodeRecord) -> tuple[int, ...]:
+        """Return what is free of each GPU that a node shares."""
+        shared = shared_gpus(node.allocatable, node.gpus.replicas)
+        if not shared.count:
+            return ()
+        pods = self._on_node.get(node.name, {}).values()
+        return free_thousandths(
+            shared.count,
+            (
+                (
+                    shape_of(pod.request, shared.unit).total,
+                    told_shares(pod.devices, node.links.ids),
+                )
+                for pod in pods
+            ),
+        )
 
     def publish(self) -> Mapping[str, PodRecord]:
         """Return all of them as they are now, by UID."""
@@ -219,6 +250,63 @@ class RecentPods:
     def publish(self) -> tuple[RecentPodRecord, ...]:
         """Return them as they are now, oldest first."""
         return tuple(self._latest)
+
+
+# Pods after which it is looked whether the mix has changed: so many, or that part of
+# those that were counted.
+MIN_NEW_PODS: Final = 8
+
+NEW_PART: Final = 1 / 64
+
+
+class Workload:
+    """The mix of the pods that came, and are expected to come; owned by the ledger.
+
+    A pod counts once, when it is first seen, whether it then finds a node or not.
+    """
+
+    def __init__(self) -> None:
+        self._counts = ShapeCounts()
+        # Those that are not counted yet: what a share is, nodes tell.
+        self._new: list[PodRecord] = []
+        self._since_renewed = 0
+        self._published = NOBODY_EXPECTED
+
+    def note(self, record: PodRecord) -> None:
+        """Note a pod that is seen for the first time."""
+        self._new.append(record)
+
+    def publish(self, unit: int) -> ExpectedPods:
+        """Return the mix, the same one until it has changed much.
+
+        `unit` is how many thousandths of a GPU a share is.
+        """
+        for record in self._new:
+            self._counts.add(expected_shape(record, unit))
+        self._since_renewed += len(self._new)
+        self._new.clear()
+        pods = self._counts.pods
+        # PERF: at first after every few pods, then after ever more.
+        if self._since_renewed >= max(MIN_NEW_PODS, NEW_PART * pods):
+            self._since_renewed = 0
+            parts = self._counts.renewed(self._published.parts)
+            if parts is not self._published.parts:
+                self._published = ExpectedPods(parts, pods)
+        return self._published
+
+
+# Pods without GPUs are all alike to GPUs.
+_WITHOUT_GPUS: Final = ExpectedShape(Shape(0, 0))
+
+
+def expected_shape(record: PodRecord, unit: int) -> ExpectedShape:
+    """Return the shape of a pod, and which GPU models it accepts."""
+    shape = shape_of(record.request, unit)
+    if not shape.gpus:
+        return _WITHOUT_GPUS
+    return ExpectedShape(
+        shape, frozenset(map(normal_name, record.gpu_requirements.types))
+    )
 
 
 class Departures:

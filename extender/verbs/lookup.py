@@ -14,7 +14,7 @@ from extender.wire import filter as wire
 from scoring.candidates import PodRequest, primary_resource
 from scoring.faults import Fault
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS
-from scoring.resources import Request
+from scoring.resources import CPU, Request
 from scoring.snapshot import Snapshot, find_columns, has_repeats
 
 
@@ -42,6 +42,7 @@ def read_pod_request(pod: Pod, options: VerbOptions) -> PodRequest:
         pod.status.nominated_node_name,
         gpu_requirements,
         options.builder.job_of(pod) if asked[0] else "",
+        _cpu_in(held, options),
     )
 
 
@@ -49,8 +50,18 @@ def pod_request_of_record(record: PodRecord, options: VerbOptions) -> PodRequest
     """Return the request of a pod of the cache, equal to that read of its object."""
     asked = _asked(record.request, record.constraints.node_selector, options)
     return PodRequest(
-        record.uid, *asked, record.nominated_node, record.gpu_requirements, record.job
+        record.uid,
+        *asked,
+        record.nominated_node,
+        record.gpu_requirements,
+        record.job,
+        _cpu_in(record.request, options),
     )
+
+
+def _cpu_in(held: Request, options: VerbOptions) -> int | None:
+    """Return the cpu of an effective request; None where no score goes by it."""
+    return dict(held).get(CPU, 0) if options.reads_cpu else None
 
 
 def _asked(
@@ -119,5 +130,7 @@ def _template_snapshot(
     ledger.apply(NodesListed(tuple(records)))
     ledger.apply(PodsListed(()))
     return replace(
-        ledger.build(), device_class_resources=snapshot.device_class_resources
+        ledger.build(),
+        device_class_resources=snapshot.device_class_resources,
+        expected=snapshot.expected,
     )

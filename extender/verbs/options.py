@@ -8,7 +8,7 @@ from extender.verbs.reuse import Arrays, SharedResults
 from scoring.candidates import Candidates, LabelKeys, PodRequest
 from scoring.feasibility import counted_as_full, judge
 from scoring.normalization import Scale
-from scoring.profiles import PROFILES, score_terms
+from scoring.profiles import PACKING_TERMS, PROFILES, score_terms
 from scoring.snapshot import Float64Array
 from scoring.terms import ScoreOptions, type_tiers
 
@@ -62,6 +62,11 @@ class VerbOptions:
         object.__setattr__(
             self, "shared_results", SharedResults(self.assess, self.label_keys)
         )
+
+    @property
+    def reads_cpu(self) -> bool:
+        """Whether scores go by the pod's cpu, and pods without GPUs are scored."""
+        return any(self.weights.get(name) for name in PACKING_TERMS)
 
     def assess(self, candidates: Candidates, pod_request: PodRequest) -> Arrays:
         """Return the arrays of `judge`, then those of `total_up`, shape (C,).

@@ -18,7 +18,7 @@ What each wins is in docs/decisions/0006-speed.md.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -35,7 +35,8 @@ from scoring.candidates import (
     RequestKey,
     take_columns,
 )
-from scoring.snapshot import IndexArray, NodeIndex, Snapshot
+from scoring.packing.learning import ExpectedPods
+from scoring.snapshot import GpuSupply, IndexArray, NodeIndex, Snapshot
 
 # Arrays over nodes, shape (N,) or (C,).
 Arrays: TypeAlias = tuple[NDArray[Any], ...]
@@ -128,14 +129,31 @@ MAX_REQUESTS: Final = 128
 
 EVERYTHING: Final = slice(None)
 
+# Both are told apart by identity.
+Basis: TypeAlias = tuple[GpuSupply, ExpectedPods] | None
+
+
+def _basis(snapshot: Snapshot, pod_request: PodRequest) -> Basis:
+    """Return the mix of pods and the supply of GPUs, if scores go by them."""
+    if pod_request.cpu is None:
+        return None
+    return snapshot.gpus.supply, snapshot.expected
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultsOfNodes:
-    """Arrays of shape (N,) as of one generation."""
+    """Arrays of shape (N,) as of one generation.
+
+    Attributes
+    ----------
+    basis : tuple
+        What all nodes' results depend on together.
+    """
 
     generation: int
     nodes: NodeIndex
     device_class_resources: frozenset[str]
+    basis: Basis
     arrays: Arrays
 
     def is_of(self, snapshot: Snapshot) -> bool:
@@ -199,9 +217,9 @@ class SharedResults:
         key = pod_request.request_key
         kept = self._kept.get(key)
         if kept is None or not kept.is_of(snapshot):
-            request, primary, accelerator, gpu_requirements = key
+            request, primary, accelerator, gpu_requirements, cpu = key
             anybody = PodRequest(
-                "", request, primary, accelerator, "", gpu_requirements
+                "", request, primary, accelerator, "", gpu_requirements, cpu=cpu
             )
             kept = self._bring_up_to_date(kept, snapshot, anybody)
             self._keep(key, kept)
@@ -213,7 +231,8 @@ class SharedResults:
         self, kept: ResultsOfNodes | None, snapshot: Snapshot, pod_request: PodRequest
     ) -> ResultsOfNodes:
         """Return the results on `snapshot`; compute what `kept` does not have."""
-        if kept is None or not kept.suits(snapshot):
+        basis = _basis(snapshot, pod_request)
+        if kept is None or not (kept.suits(snapshot) and kept.basis == basis):
             every = np.arange(len(snapshot.nodes.names), dtype=np.intp)
             arrays = self._computed(snapshot, every, pod_request)
         else:
@@ -225,7 +244,11 @@ class SharedResults:
                 for array, fresh in zip(arrays, part, strict=True):
                     array[changed] = fresh
         return ResultsOfNodes(
-            snapshot.generation, snapshot.nodes, snapshot.device_class_resources, arrays
+            snapshot.generation,
+            snapshot.nodes,
+            snapshot.device_class_resources,
+            basis,
+            arrays,
         )
 
     def _computed(
@@ -315,5 +338,22 @@ def rows_of(candidates: Candidates) -> list[Row]:
         [candidates.link_kinds[code] for code in candidates.link_codes.tolist()],
         candidates.free_sets.tolist(),
         candidates.nearness.tolist(),
+        *_capacity_columns(candidates),
     )
     return list(zip(*columns, strict=True))
+
+
+def _capacity_columns(candidates: Candidates) -> Iterator[list[Hashable]]:
+    """Yield what packing reads of each candidate."""
+    capacity = candidates.capacity
+    if capacity is None:
+        return
+    yield from capacity.free.devices.tolist()
+    yield capacity.free.cpu.tolist()
+    yield capacity.free.models.tolist()
+    yield capacity.allocatable_cpu.tolist()
+    yield capacity.device_count.tolist()
+    # Told apart by identity: as long as they are kept, nothing else is the same.
+    count = len(candidates.known)
+    yield [capacity.supply] * count
+    yield [capacity.expected] * count

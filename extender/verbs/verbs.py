@@ -95,9 +95,10 @@ def prioritize_nodes(
     """Return the priority of each candidate as it is sent, int64 of shape (C,).
 
     With `indexes`, only the candidates there take part and are returned. A pod that
-    asks for nothing that we manage gets 0 everywhere: we have no opinion.
+    asks for nothing that we manage gets 0 everywhere, unless scores go by cpu: we have
+    no opinion.
     """
-    if not verb_call.pod_request.request:
+    if not (verb_call.pod_request.request or options.reads_cpu):
         count = len(verb_call.columns) if indexes is None else len(indexes)
         return np.zeros(count, dtype=np.int64)
     arrays = total_nodes(verb_call, options, assumed)
@@ -161,6 +162,13 @@ def with_assumed(
 ) -> Candidates:
     """Return the candidates with the requests of assumed pods counted, too."""
     requested, free_sets = candidates.requested.copy(), candidates.free_sets.copy()
+    capacity = candidates.capacity
+    if capacity is not None:
+        free = capacity.free
+        capacity = replace(
+            capacity,
+            free=replace(free, devices=free.devices.copy(), cpu=free.cpu.copy()),
+        )
     for index, column in enumerate(candidates.columns.tolist()):
         for pod in assumed.get(snapshot.nodes.names[column], ()):
             amounts = dict(pod.request)
@@ -171,7 +179,11 @@ def with_assumed(
                 int(free_sets[index]),
                 amounts.get(NVIDIA_GPU, 0),
             )
-    return replace(candidates, requested=requested, free_sets=free_sets)
+            if capacity is not None:
+                capacity.free.take_for(index, pod.shape(capacity.supply.unit))
+    return replace(
+        candidates, requested=requested, free_sets=free_sets, capacity=capacity
+    )
 
 
 def find_siblings(

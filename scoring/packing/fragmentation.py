@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from scoring.packing.workload import WHOLE, Demand, FreeCapacity, Shape
+from scoring.packing.shapes import WHOLE, Shape
+from scoring.packing.workload import Demand, FreeCapacity
 from scoring.snapshot import BoolArray, Float64Array, Int64Array
 
 # More than any device has free.

@@ -1,11 +1,12 @@
 """`ShapeCounts`: the workload mix as it is learned from the pods that come."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from scoring.packing.workload import Shape
+from scoring.packing.shapes import Shape
 
 # Pods that count; what came before them counts less and less.
 WINDOW: Final = 8192
@@ -31,7 +32,7 @@ class ExpectedShape:
     Attributes
     ----------
     accepted : frozenset of str
-        GPU models; empty for any.
+        Names of GPU models or families, in normal form; empty for any.
     """
 
     shape: Shape
@@ -42,6 +43,38 @@ class ExpectedShape:
 LearnedMix: TypeAlias = Mapping[ExpectedShape, float]
 
 NOTHING_LEARNED: Final[LearnedMix] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpectedPods:
+    """Mix of the pods that are expected; each is told apart by identity.
+
+    Attributes
+    ----------
+    parts : mapping
+        shape -> how many of all pods come in it, in any unit
+    pods : float
+        Number of pods that it was learned from; infinite for a mix that is given.
+    """
+
+    parts: LearnedMix = field(default_factory=lambda: NOTHING_LEARNED)
+    pods: float = inf
+
+
+NOBODY_EXPECTED: Final = ExpectedPods()
+
+
+def typical_of(counts: Mapping[ExpectedShape, float]) -> LearnedMix:
+    """Return the most frequent shapes, with their part of the pods of them all."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    total, covered = sum(counts.values()), 0.0
+    kept: dict[ExpectedShape, float] = {}
+    for expected, count in ordered[:MAX_TYPICAL]:
+        if covered >= COVERAGE * total:
+            break
+        kept[expected] = count
+        covered += count
+    return MappingProxyType({shape: n / covered for shape, n in kept.items()})
 
 
 class ShapeCounts:
@@ -70,15 +103,12 @@ class ShapeCounts:
 
     def typical(self) -> LearnedMix:
         """Return the most frequent shapes, with their part of the pods of them all."""
-        ordered = sorted(self._counts.items(), key=lambda item: -item[1])
-        total, covered = sum(self._counts.values()), 0.0
-        kept: dict[ExpectedShape, float] = {}
-        for expected, count in ordered[:MAX_TYPICAL]:
-            if covered >= COVERAGE * total:
-                break
-            kept[expected] = count
-            covered += count
-        return MappingProxyType({shape: n / covered for shape, n in kept.items()})
+        return typical_of(self._counts)
+
+    @property
+    def pods(self) -> float:
+        """Number of pods that count, older ones in part."""
+        return sum(self._counts.values())
 
     def renewed(self, mix: LearnedMix) -> LearnedMix:
         """Return the mix as it is now, or `mix` itself while it is nearly the same."""

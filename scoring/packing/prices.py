@@ -4,12 +4,23 @@ All are in GPUs, as the gradient is. Their constants were found on seeds 40 and 
 the public trace, which the proof of the profile does not use.
 """
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from scoring.packing.workload import WHOLE, FreeCapacity, Shape, WorkloadMix
-from scoring.snapshot import Float64Array, Int64Array
+from scoring.packing.fragmentation import gradient
+from scoring.packing.learning import ExpectedPods
+from scoring.packing.shapes import WHOLE, Shape
+from scoring.packing.workload import (
+    Demand,
+    FreeCapacity,
+    WorkloadMix,
+    build_demand,
+    mix_on,
+)
+from scoring.snapshot import Float64Array, GpuSupply, Int64Array
 
 # Cores that count as much as a GPU in what is left over.
 CORES_PER_GPU: Final = 16.0
@@ -23,6 +34,10 @@ CPU_PRICE: Final = 0.01
 # GPUs a pod costs for each GPU of a model that others insist on as much as on all
 # models together.
 SCARCITY_PRICE: Final = 1.0
+
+# Pods that count before any has come: as many of them as insist are taken to insist on
+# all models alike, so that the few of a rare model are kept until its pods come.
+PRIOR_PODS: Final = 150.0
 
 _MILLICORES: Final = 1000.0
 
@@ -74,7 +89,9 @@ def cpu_excess(
     return excess
 
 
-def insistence(mix: WorkloadMix, supply: Int64Array) -> Float64Array:
+def insistence(
+    mix: WorkloadMix, supply: Int64Array, prior: float = 0.0
+) -> Float64Array:
     """Return how much more of each model is insisted on than there is of it.
 
     Parameters
@@ -83,13 +100,16 @@ def insistence(mix: WorkloadMix, supply: Int64Array) -> Float64Array:
         M shapes on K models.
     supply : int64 array, shape (K,)
         GPUs of each model, none below 0.
+    prior : float
+        Part of the demand that insists which is added, spread over all models that
+        there are.
 
     Returns
     -------
     float64 array, shape (K,)
         The part of the GPUs asked for that shapes ask which accept the model, but not
-        all models, by the model's part of all GPUs. 0 where nobody insists, or there
-        are none.
+        all models that there are, by the model's part of all GPUs. 0 where nobody
+        insists, or there are none.
 
     Examples
     --------
@@ -106,12 +126,64 @@ def insistence(mix: WorkloadMix, supply: Int64Array) -> Float64Array:
     [0.0, 2.0]
     """
     asked = mix.weights * mix.gpus * mix.thousandths
-    picky = asked * ~mix.accepts.all(axis=0)
+    there = supply > 0
+    picky = asked * ~mix.accepts[there].all(axis=0)
     named = (mix.accepts * picky).sum(axis=1)
+    named += prior * picky.sum() / max(np.count_nonzero(there), 1)
     all_asked, all_supply = asked.sum(), supply.sum()
     if not all_asked or not all_supply:
         return np.zeros(len(supply))
     of_supply = supply / all_supply
     part: Float64Array = np.zeros(len(supply))
-    np.divide(named / all_asked, of_supply, out=part, where=supply > 0)
+    np.divide(named / all_asked, of_supply, out=part, where=there)
     return part
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outlook:
+    """Expectation of a cluster's pods, in the form that prices are computed from.
+
+    Attributes
+    ----------
+    insistence : float64 array, shape (K,)
+        By model, as `insistence` returns it.
+    """
+
+    demand: Demand
+    insistence: Float64Array
+
+
+# PERF: a mix is renewed some thirty times in 10,000 pods, and each call asks
+@lru_cache(maxsize=8)
+def outlook_of(expected: ExpectedPods, supply: GpuSupply) -> Outlook:
+    """Return the outlook of a cluster; both are told apart by identity."""
+    mix = mix_on(expected.parts, supply)
+    prior = PRIOR_PODS / max(expected.pods, 1.0)
+    return Outlook(build_demand(mix), insistence(mix, supply.counts, prior))
+
+
+def placement_gain(
+    free: FreeCapacity,
+    shape: Shape,
+    outlook: Outlook,
+    allocatable_cpu: Int64Array,
+    device_count: Int64Array,
+) -> Float64Array:
+    """Return what a placement wins: `gradient` less the prices of what is left over.
+
+    Parameters
+    ----------
+    free : FreeCapacity
+        N nodes.
+    allocatable_cpu, device_count : int64 array, shape (N,)
+        As in `cpu_excess`.
+
+    Returns
+    -------
+    float64 array, shape (N,)
+        In GPUs. It means nothing where the pod does not fit.
+    """
+    gain: Float64Array = gradient(free, shape, outlook.demand)
+    gain -= BEST_FIT_PRICE * remainder(free, shape)
+    gain -= CPU_PRICE * cpu_excess(allocatable_cpu, device_count, shape)
+    return gain

@@ -3,39 +3,15 @@
 `build_demand` sums it up for `fragmentation`; `FreeCapacity` is what nodes have left.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from scoring.snapshot import BoolArray, Float64Array, Int64Array
-
-# Thousandths of one device that is entirely free.
-WHOLE: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Request of one pod, as far as packing looks at it.
-
-    Attributes
-    ----------
-    cpu : int
-        Millicores.
-    gpus : int
-        Number of devices; 0 for a pod that asks for none.
-    thousandths : int
-        Of each of them, 1 to 1000. Below 1000 for one device only.
-    """
-
-    cpu: int
-    gpus: int
-    thousandths: int = WHOLE
-
-    @property
-    def total(self) -> int:
-        """Thousandths of a device that it takes in all."""
-        return self.gpus * self.thousandths
+from scoring.gpu.node_gpus import NodeGpus
+from scoring.packing.learning import LearnedMix
+from scoring.packing.shapes import WHOLE, Shape
+from scoring.snapshot import BoolArray, Float64Array, GpuSupply, Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +31,29 @@ class FreeCapacity:
     devices: Int64Array
     cpu: Int64Array
     models: Int64Array
+
+    def take_for(self, index: int, shape: Shape) -> None:
+        """Take from one node what a pod there holds, as far as it is there.
+
+        Of shares the fullest device that has enough gives them, as in `gradient`.
+        """
+        self.cpu[index] = max(int(self.cpu[index]) - shape.cpu, 0)
+        devices = self.devices[:, index]
+        enough = np.flatnonzero(devices >= shape.thousandths)
+        first = enough[np.argsort(devices[enough], kind="stable")][: shape.gpus]
+        devices[first] -= shape.thousandths
+
+    def give_back(self, index: int, shape: Shape, count: int) -> None:
+        """Free on one node what a pod there holds, of `count` devices.
+
+        Which ones it holds nobody says here: those that lack so much, the emptiest
+        first.
+        """
+        self.cpu[index] += shape.cpu
+        devices = self.devices[:count, index]
+        lacking = np.flatnonzero(devices <= WHOLE - shape.thousandths)
+        last = lacking[np.argsort(-devices[lacking], kind="stable")][: shape.gpus]
+        devices[last] += shape.thousandths
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +79,63 @@ class WorkloadMix:
     thousandths: Int64Array
     accepts: BoolArray
     weights: Float64Array
+
+
+def mix_on(parts: LearnedMix, supply: GpuSupply) -> WorkloadMix:
+    """Return a mix on the GPU models of a cluster.
+
+    Parameters
+    ----------
+    parts : mapping
+        M shapes, and how often each comes.
+    supply : GpuSupply
+        K models.
+    """
+    shapes = [expected.shape for expected in parts]
+    accepts = [
+        [not one.accepted or bool(one.accepted & model.names) for one in parts]
+        for model in supply.models
+    ]
+    return WorkloadMix(
+        cpu=np.array([shape.cpu for shape in shapes], dtype=np.int64),
+        gpus=np.array([shape.gpus for shape in shapes], dtype=np.int64),
+        thousandths=np.array([shape.thousandths for shape in shapes], dtype=np.int64),
+        accepts=np.array(accepts, dtype=np.bool_).reshape(len(accepts), len(shapes)),
+        weights=np.array(list(parts.values()), dtype=np.float64),
+    )
+
+
+def build_supply(
+    kinds: Sequence[NodeGpus],
+    codes: Int64Array,
+    device_counts: Int64Array,
+    units: Int64Array,
+) -> GpuSupply:
+    """Return what GPUs a cluster has.
+
+    Parameters
+    ----------
+    kinds : sequence of NodeGpus
+    codes : int64 array, shape (N,)
+        Index of each node's GPUs in `kinds`.
+    device_counts : int64 array, shape (N,)
+        GPUs of each node.
+    units : int64 array, shape (N,)
+        Thousandths that one share is; 0 for a node that shares none.
+    """
+    row_of: dict[tuple[str, frozenset[str]], int] = {}
+    rows = [row_of.setdefault((k.model, k.names), len(row_of)) for k in kinds]
+    # Of each model any kind will do: they are told apart by what models do not decide.
+    models = tuple(kinds[rows.index(row)] for row in range(len(row_of)))
+    model_of = np.array(rows, dtype=np.int64)
+    counts = np.zeros(len(models), dtype=np.int64)
+    np.add.at(counts, model_of[codes], device_counts)
+    shared = np.bincount(units, minlength=1)
+    shared[0] = 0
+    most = int(device_counts.max(initial=0))
+    for array in (model_of, counts):
+        array.setflags(write=False)
+    return GpuSupply(models, model_of, counts, int(shared.argmax()), most)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

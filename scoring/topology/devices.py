@@ -71,6 +71,17 @@ def read_devices(text: str) -> Devices:
     return Devices(tuple(shares.items()))
 
 
+def index_of(name: str, ids: tuple[str, ...]) -> int:
+    """Return the index of a GPU by its UUID or its index; -1 for neither.
+
+    >>> index_of("GPU-b", ("GPU-a", "GPU-b")), index_of("3", ()), index_of("GPU-c", ())
+    (1, 3, -1)
+    """
+    if name in ids:
+        return ids.index(name)
+    return int(name) if _INDEX.fullmatch(name) else -1
+
+
 def held_set(devices: Devices, links: NodeLinks) -> int:
     """Return the set of GPUs that are held, in whole or in part.
 
@@ -78,13 +89,8 @@ def held_set(devices: Devices, links: NodeLinks) -> int:
     """
     held, count = 0, links.layout.count if links.layout is not None else 0
     for name, _ in devices.shares:
-        if name in links.ids:
-            gpu = links.ids.index(name)
-        elif _INDEX.fullmatch(name):
-            gpu = int(name)
-        else:
-            return CONTRADICTED
-        if gpu >= count or held >> gpu & 1:
+        gpu = index_of(name, links.ids)
+        if not 0 <= gpu < count or held >> gpu & 1:
             return CONTRADICTED
         held |= 1 << gpu
     return held

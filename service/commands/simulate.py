@@ -1,6 +1,7 @@
 """``gpu-extender simulate``: pods placed one by one, from a trace or from manifests."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,9 +13,11 @@ import numpy as np
 
 from cluster.dump import load_dump
 from cluster.ledger.ledger import Ledger
+from cluster.ledger.pods import expected_shape
 from cluster.ledger.writer import SnapshotCell
 from extender.tracking.assumed_pods import AssumedPods
 from extender.verbs.options import VerbOptions
+from scoring.packing.learning import ExpectedPods, typical_of
 from scoring.snapshot import Int64Array, Snapshot
 from service.commands.explain import read_admitted, read_templates
 from service.commands.inputs import (
@@ -79,6 +82,9 @@ class SimulateOptions:
         How many % of the nodes are offered; 0 for kube-scheduler's own choice.
     has_plugins : bool
         Whether kube-scheduler's own score plugins count.
+    is_mix_known : bool
+        Whether our scores know the pods of the list beforehand, as FGD does; else they
+        learn from those that came.
     lag : int
         How many placements the cache is behind.
     gpu_choice : str
@@ -102,6 +108,7 @@ class SimulateOptions:
     percentage: int = 0
     ties: Ties = "random"
     has_plugins: bool = True
+    is_mix_known: bool = False
     lag: int = 0
     gpu_choice: str = TIGHTEST
     is_comparing: bool = False
@@ -121,6 +128,8 @@ class Workload:
         Returns the same as kube-scheduler has it.
     models : int64 array, shape (N,)
         Code of each node's GPU model, as in the mix.
+    listed : sequence of QueuedPod
+        The pods of the list, each once.
     """
 
     pods: Sequence[QueuedPod]
@@ -128,6 +137,13 @@ class Workload:
     make_cluster: Callable[[Ledger], Cluster]
     mix: Mix
     models: Int64Array
+    listed: Sequence[QueuedPod]
+
+    def expected(self, snapshot: Snapshot) -> ExpectedPods:
+        """Return the mix of the list's pods, on the cluster of a snapshot."""
+        unit = snapshot.gpus.supply.unit
+        counts = Counter(expected_shape(pod.record, unit) for pod in self.listed)
+        return ExpectedPods(typical_of(counts))
 
 
 def simulate_pods(options: SimulateOptions) -> int:
@@ -202,13 +218,14 @@ def read_workload(
     random = np.random.default_rng([options.seed, 0])
     order = traces.inflated(trace, options.arrived, random)
     names, models = traces.models_of(trace)
-    every = range(len(trace.pods))
+    listed = list(traces.queue_pods(trace, range(len(trace.pods)), verb_options))
     return Workload(
         list(traces.queue_pods(trace, order, verb_options)),
         lambda: traces.build_ledger(trace, build_ledger(settings), verb_options),
         lambda ledger: traces.build_cluster(trace, ledger.build()),
-        mix_of(traces.queue_pods(trace, every, verb_options), names),
+        mix_of(listed, names),
         models,
+        listed,
     )
 
 
@@ -250,6 +267,7 @@ def _of_manifests(
         lambda ledger: _counted(ledger.build()),
         mix,
         snapshot.gpus.codes,
+        pods,
     )
 
 
@@ -326,11 +344,19 @@ class Replays:
         return ExtenderPolicy(
             cluster,
             ledger,
-            self.verb_options,
+            self._options_on(cluster),
             lag=self.options.lag,
             assumed=AssumedPods(is_counting=is_counting, clock=lambda: 0.0),
             gpu_choice=self.options.gpu_choice,
         )
+
+    def _options_on(self, cluster: Cluster) -> VerbOptions:
+        """Return the settings of the verbs, with the mix where that is known."""
+        if not self.options.is_mix_known:
+            return self.verb_options
+        expected = self.workload.expected(cluster.snapshot)
+        scores = replace(self.verb_options.score_options, expected=expected)
+        return replace(self.verb_options, score_options=scores)
 
 
 def _conditions(options: SimulateOptions) -> dict[str, str | int]:

@@ -6,11 +6,15 @@ from typing import Annotated, Final, Literal
 import pydantic
 
 from scoring.candidates import LabelKeys
-from scoring.gpu.models import GpuTable
+from scoring.gpu.models import GpuTable, normal_name
+from scoring.gpu.requirements import MAX_TYPES
 from scoring.names import is_namespace, is_subdomain
+from scoring.packing.learning import MAX_SHAPES, ExpectedPods, ExpectedShape
+from scoring.packing.shapes import MAX_CPU, MAX_DEVICES, WHOLE, Shape
+from scoring.profiles import CLASSIC, PROFILES
 from scoring.terms import ScoreOptions, compatible_names
 from service.settings.names import AnnotationKey, LabelKey
-from service.settings.process import SettingsModel
+from service.settings.process import NonEmpty, SettingsModel
 
 # Fewer leave kube-scheduler's own score plugins too little choice.
 MIN_SHORTLIST: Final = 16
@@ -151,7 +155,7 @@ class ExtenderSettings(SettingsModel):
 
 
 class WeightSettings(SettingsModel):
-    """Weight of each score term, in hundredths."""
+    """Weight of each score term, in hundredths; defaults are those of `classic`."""
 
     utilization: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
         default=40, description="How near to the wanted allocation ratio the node is."
@@ -162,17 +166,20 @@ class WeightSettings(SettingsModel):
     topology: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
         default=30, description="Whether several GPUs of one pod are joined."
     )
+    fragmentation: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=0,
+        description="How useful what is left of the node stays to the pods that are"
+        " expected, those without GPUs included.",
+    )
+    scarcity: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=0,
+        description="How little other pods insist on the node's GPU model.",
+    )
     domain: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
         default=0,
         description="How near the node is to other pods of the same job: in their"
         " NVLink clique, rack or zone (`labels.domains`).",
     )
-
-    @pydantic.model_validator(mode="after")
-    def _some_weight(self) -> "WeightSettings":
-        if not self.utilization + self.type_match + self.topology + self.domain:
-            raise ValueError("wanted at least one weight above 0, got none")
-        return self
 
 
 class TargetSettings(SettingsModel):
@@ -192,15 +199,77 @@ class TargetSettings(SettingsModel):
         return self
 
 
+class ExpectedPodSettings(SettingsModel):
+    """Pods of one shape that are expected."""
+
+    cpu_millicores: Annotated[int, pydantic.Field(ge=0, le=MAX_CPU)] = pydantic.Field(
+        default=0, description="CPU of each pod."
+    )
+    gpus: Annotated[int, pydantic.Field(ge=0, le=MAX_DEVICES)] = pydantic.Field(
+        default=1, description="GPUs of each pod; 0 for none."
+    )
+    thousandths: Annotated[int, pydantic.Field(ge=1, le=WHOLE)] = pydantic.Field(
+        default=WHOLE, description="Of each GPU; below 1000 with one GPU only."
+    )
+    types: Annotated[tuple[NonEmpty, ...], pydantic.Field(max_length=MAX_TYPES)] = (
+        pydantic.Field(
+            default=(),
+            description="GPU models or families that they accept; empty for any.",
+        )
+    )
+    weight: Annotated[float, pydantic.Field(gt=0, le=1e9, allow_inf_nan=False)] = (
+        pydantic.Field(default=1.0, description="How many come, beside the others.")
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _whole_gpus(self) -> "ExpectedPodSettings":
+        if self.thousandths < WHOLE and self.gpus != 1:
+            raise ValueError(
+                f"thousandths: wanted {WHOLE} with {self.gpus} GPUs,"
+                f" got {self.thousandths}"
+            )
+        return self
+
+    @property
+    def shape(self) -> ExpectedShape:
+        """What it is in the mix."""
+        return ExpectedShape(
+            Shape(self.cpu_millicores, self.gpus, self.thousandths),
+            frozenset(map(normal_name, self.types)),
+        )
+
+
 class ScoringSettings(SettingsModel):
     """Ranking of feasible nodes."""
 
-    profile: Literal["classic"] = pydantic.Field(
-        default="classic", description="A tested way to combine the terms."
+    profile: Literal["classic", "packing", "spread", "training"] = pydantic.Field(
+        default=CLASSIC,
+        description="A tested set of weights, `normalize` and `strategy`, which are the"
+        " defaults of these keys, and how the terms are combined.",
     )
     weights: WeightSettings = pydantic.Field(
-        default=WeightSettings(), description="Weight of each term, in hundredths."
+        default=WeightSettings(),
+        description="Weight of each term, in hundredths.",
+        validate_default=True,
     )
+
+    @pydantic.field_validator("weights")
+    @classmethod
+    def _weights_by_profile(
+        cls, own: WeightSettings, info: pydantic.ValidationInfo
+    ) -> WeightSettings:
+        """Fill in the profile's weights where the file says nothing."""
+        profile = PROFILES[info.data.get("profile", CLASSIC)]
+        missing = {
+            key: profile.weights.get(field.alias or key, 0)
+            for key, field in WeightSettings.model_fields.items()
+            if key not in own.model_fields_set
+        }
+        weights = own.model_copy(update=missing)
+        if not any(weights.model_dump().values()):
+            raise ValueError("wanted at least one weight above 0, got none")
+        return weights
+
     target_utilization: TargetSettings = pydantic.Field(
         default=TargetSettings(),
         description="Part of a node's GPUs in use at which it scores 100.",
@@ -232,6 +301,13 @@ class ScoringSettings(SettingsModel):
         " links; `label`: `labels.interconnect` alone; `auto`: `graded` for several"
         " GPUs on nodes with a link matrix of their own, `label` otherwise.",
     )
+    expected_pods: Annotated[
+        tuple[ExpectedPodSettings, ...], pydantic.Field(max_length=MAX_SHAPES)
+    ] = pydantic.Field(
+        default=(),
+        description="The pods that come, for the weights `fragmentation` and"
+        " `scarcity`. Empty to learn that from those that came.",
+    )
     shortlist: Annotated[int, pydantic.Field(ge=0, le=10_000)] = pydantic.Field(
         default=0,
         description="How many feasible nodes filter answers at most; 0 for all. With"
@@ -245,6 +321,15 @@ class ScoringSettings(SettingsModel):
         description="Priority of the best node. kube-scheduler's contract says 10; it"
         " does not check, and multiplies a higher one into its own scores.",
     )
+
+    @pydantic.model_validator(mode="after")
+    def _by_profile(self) -> "ScoringSettings":
+        """Fill in what the profile says where the file says nothing."""
+        profile = PROFILES[self.profile]
+        for key in ("normalize", "strategy"):
+            if key not in self.model_fields_set:
+                object.__setattr__(self, key, getattr(profile, key))
+        return self
 
     @pydantic.model_validator(mode="after")
     def _shortlist(self) -> "ScoringSettings":
@@ -280,4 +365,14 @@ class ScoringSettings(SettingsModel):
             self.strategy,
             compatible_names(table, types),
             self.topology,
+            self._expected(),
         )
+
+    def _expected(self) -> ExpectedPods | None:
+        """Return the pods that are expected; None where that is to be learned."""
+        if not self.expected_pods:
+            return None
+        parts: dict[ExpectedShape, float] = {}
+        for item in self.expected_pods:
+            parts[item.shape] = parts.get(item.shape, 0.0) + item.weight
+        return ExpectedPods(MappingProxyType(parts))

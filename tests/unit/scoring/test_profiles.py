@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 
 from scoring.candidates import Candidates, PodRequest
-from scoring.normalization import Scale, normalize
-from scoring.profiles import PROFILES, TERMS, classic, score_terms
+from scoring.normalization import METHODS, Scale, normalize
+from scoring.profiles import (
+    PROFILES,
+    TERMS,
+    classic,
+    score_terms,
+    weighted_mean,
+)
 from scoring.snapshot import Int64Array
-from scoring.terms import ScoreOptions
+from scoring.terms import STRATEGIES, ScoreOptions
 from tests.builders import GPU, make_node, make_pod, make_snapshot, take_candidates
 
 V100 = "nvidia-tesla-v100"
@@ -173,6 +179,43 @@ def test_terms_are_cut_before_they_are_weighted() -> None:
     total = classic({"utilization": np.array([59.9, 62.5])}, {"utilization": 40})
 
     assert total.tolist() == [73, 74]
+
+
+def test_a_weighted_mean_keeps_fractions() -> None:
+    terms = {"utilization": np.array([50.5, 100.0]), "topology": np.array([100.0, 0])}
+
+    totals = weighted_mean(terms, {"utilization": 30, "topology": 10})
+
+    assert totals.tolist() == [62.875, 75.0]
+
+
+def test_the_order_of_summing_tells_no_totals_apart() -> None:
+    terms = {"utilization": np.array([33.3, 33.3 + 1e-13])}
+
+    first, second = weighted_mean(terms, {"utilization": 7}).tolist()
+
+    assert first == second
+
+
+@pytest.mark.parametrize("name", list(PROFILES))
+def test_a_profile_weighs_terms_that_there_are(name: str) -> None:
+    profile = PROFILES[name]
+    low, high = profile.span(profile.weights)
+
+    assert set(profile.weights) <= set(TERMS)
+    assert low < high
+    assert profile.normalize in METHODS
+    assert profile.strategy in STRATEGIES
+
+
+def test_terms_without_capacity_are_neutral() -> None:
+    pod_request = ASKS["untyped"]
+    weights = {"fragmentation": 1, "scarcity": 1}
+
+    terms = score_terms(table_candidates(pod_request), pod_request, OPTIONS, weights)
+
+    assert set(terms["fragmentation"].tolist()) == {50.0}
+    assert set(terms["scarcity"].tolist()) == {100.0}
 
 
 def test_the_classic_profile_can_be_chosen() -> None:

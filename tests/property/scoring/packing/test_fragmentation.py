@@ -14,11 +14,10 @@ from scoring.packing.fragmentation import (
     gradient,
 )
 from scoring.packing.prices import CORES_PER_GPU, cpu_excess, insistence, remainder
+from scoring.packing.shapes import WHOLE, Shape
 from scoring.packing.workload import (
-    WHOLE,
     Demand,
     FreeCapacity,
-    Shape,
     WorkloadMix,
     build_demand,
 )
@@ -220,21 +219,22 @@ def test_excess_is_cpu_beyond_that_of_the_gpus_taken(
 @given(
     expected=MIXES,
     supply=st.lists(st.integers(0, 20), min_size=MODELS, max_size=MODELS),
+    prior=st.sampled_from((0.0, 0.5, 20.0)),
 )
 def test_insistence_is_named_demand_by_supply(
-    expected: list[Expected], supply: list[int]
+    expected: list[Expected], supply: list[int], prior: float
 ) -> None:
+    there = {model for model, gpus in enumerate(supply) if gpus}
     asked = sum(e.weight * e.shape.total for e in expected)
+    picky = [e for e in expected if not there <= e.accepts]
+    insisting = sum(e.weight * e.shape.total for e in picky)
     wanted = [0.0] * MODELS
     for model, gpus in enumerate(supply):
-        named = sum(
-            e.weight * e.shape.total
-            for e in expected
-            if model in e.accepts and len(e.accepts) < MODELS
-        )
+        named = sum(e.weight * e.shape.total for e in picky if model in e.accepts)
         if asked and gpus:
+            named += prior * insisting / len(there)
             wanted[model] = named / asked / (gpus / sum(supply))
 
-    found = insistence(mix_of(expected), np.array(supply, dtype=np.int64))
+    found = insistence(mix_of(expected), np.array(supply, dtype=np.int64), prior)
 
     assert found == pytest.approx(wanted)

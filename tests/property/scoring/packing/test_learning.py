@@ -17,7 +17,7 @@ from scoring.packing.learning import (
     ShapeCounts,
     shift,
 )
-from scoring.packing.workload import Shape
+from scoring.packing.shapes import Shape
 
 PODS = st.lists(
     st.builds(

@@ -9,6 +9,7 @@ import pytest
 from extender.verbs.reuse import MAX_FEW, MAX_REQUESTS, MAX_ROWS, RowResults, rows_of
 from scoring.candidates import Candidates, LabelKeys, PodRequest, take_columns
 from scoring.gpu.node_gpus import NodeGpus
+from scoring.packing.learning import ExpectedPods
 from scoring.topology.devices import LinkKind
 from scoring.topology.layouts import NAMED_LAYOUTS, layout_of
 from tests.builders import GPU, make_node, make_snapshot
@@ -122,6 +123,9 @@ def another(name: str, value: Any) -> dict[str, Any]:
             return {"gpu_codes": np.array([1]), "gpu_kinds": kinds}
         case "link_codes" | "link_kinds":
             return {"link_codes": np.array([0]), "link_kinds": (LinkKind(PAIR),)}
+        case "capacity":
+            asking = replace(ASK, cpu=1000)
+            return {"capacity": candidates_with(4, pod_request=asking).capacity}
         case _ if value.dtype == np.bool_:
             return {name: ~value}
         case _:
@@ -137,6 +141,35 @@ def test_all_that_is_known_of_a_candidate_tells_it_from_others(name: str) -> Non
     other = replace(candidate, **another(name, getattr(candidate, name)))
 
     assert rows_of(other) != rows_of(candidate)
+
+
+@pytest.mark.parametrize(
+    "name", ["devices", "cpu", "models", "allocatable_cpu", "device_count"]
+)
+def test_so_does_all_that_packing_reads(name: str) -> None:
+    candidate = candidates_with(4, pod_request=replace(ASK, cpu=1000))
+    capacity = candidate.capacity
+    assert capacity is not None
+
+    if name in {"devices", "cpu", "models"}:
+        free = replace(capacity.free, **{name: getattr(capacity.free, name) + 1})
+        other = replace(capacity, free=free)
+    else:
+        other = replace(capacity, **{name: getattr(capacity, name) + 1})
+
+    assert rows_of(replace(candidate, capacity=other)) != rows_of(candidate)
+
+
+def test_and_so_do_the_pods_that_are_expected_and_the_gpus_that_there_are() -> None:
+    candidate = candidates_with(4, pod_request=replace(ASK, cpu=1000))
+    capacity = candidate.capacity
+    assert capacity is not None
+
+    for other in (
+        replace(capacity, expected=ExpectedPods()),
+        replace(capacity, supply=replace(capacity.supply)),
+    ):
+        assert rows_of(replace(candidate, capacity=other)) != rows_of(candidate)
 
 
 def test_the_place_of_a_candidate_makes_no_difference() -> None:

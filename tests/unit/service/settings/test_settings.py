@@ -7,6 +7,9 @@ from typing import Any, Final
 import pydantic
 import pytest
 
+from scoring.gpu.models import default_table
+from scoring.packing.learning import ExpectedShape
+from scoring.packing.shapes import Shape
 from service.commands.check_config import find_faults
 from service.settings.settings import Settings, SettingsError, read_settings
 
@@ -69,10 +72,85 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "utilization": 40,
         "type_match": 30,
         "topology": 30,
+        "fragmentation": 0,
+        "scarcity": 0,
         "domain": 0,
     }
     assert settings.scoring.max_score == 10
     assert settings.fallback.hold_seconds == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "normalize", "strategy"),
+    [
+        pytest.param("{}", (40, 0), "minMax", "target", id="the classic one"),
+        pytest.param("{profile: packing}", (0, 100), "rank", "target", id="packing"),
+        pytest.param("{profile: spread}", (60, 0), "rank", "spread", id="spread"),
+        pytest.param(
+            "{profile: packing, weights: {utilization: 7}}",
+            (7, 100),
+            "rank",
+            "target",
+            id="a weight of one's own",
+        ),
+        pytest.param(
+            "{profile: spread, normalize: absolute, strategy: binpack,"
+            " weights: {utilization: 0}}",
+            (0, 0),
+            "absolute",
+            "binpack",
+            id="all of one's own",
+        ),
+    ],
+)
+def test_a_profile_says_what_the_file_does_not(
+    file: Path, text: str, weights: tuple[int, int], normalize: str, strategy: str
+) -> None:
+    file.write_text(f"scoring: {text}\n")
+
+    scoring = read_settings(file).scoring
+
+    found = scoring.weights.utilization, scoring.weights.fragmentation
+    assert found == weights
+    assert (scoring.normalize, scoring.strategy) == (normalize, strategy)
+
+
+def test_expected_pods_of_one_shape_add_up(file: Path) -> None:
+    file.write_text(
+        "scoring:\n  profile: packing\n  expectedPods:\n"
+        "  - {gpus: 8, cpuMillicores: 64000, types: [H100, A100-80GB], weight: 2}\n"
+        "  - {gpus: 8, cpuMillicores: 64000, types: [A100-80GB, H100]}\n"
+        "  - {thousandths: 250}\n  - {gpus: 0}\n"
+    )
+
+    expected = read_settings(file).scoring.options(default_table()).expected
+
+    assert expected is not None
+    assert dict(expected.parts) == {
+        ExpectedShape(Shape(64000, 8), frozenset({"h100", "a100-80gb"})): 3.0,
+        ExpectedShape(Shape(0, 1, 250)): 1.0,
+        ExpectedShape(Shape(0, 0)): 1.0,
+    }
+    assert Settings().scoring.options(default_table()).expected is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "path"),
+    [
+        pytest.param("{gpus: 2, thousandths: 500}", "", id="parts of several"),
+        pytest.param("{gpus: 17}", ".gpus", id="too many"),
+        pytest.param("{thousandths: 0}", ".thousandths", id="nothing of one"),
+        pytest.param("{weight: 0}", ".weight", id="that never comes"),
+        pytest.param("{weight: .nan}", ".weight", id="no number"),
+        pytest.param("{types: ['']}", ".types.0", id="no name"),
+    ],
+)
+def test_expected_pods_that_cannot_be_are_faults(
+    file: Path, pod: str, path: str
+) -> None:
+    faults = faults_of(file, f"scoring: {{expectedPods: [{pod}]}}\n")
+
+    assert [f.partition(": ")[0] for f in faults] == [f"scoring.expectedPods.0{path}"]
 
 
 def test_keys_are_camel_case_and_values_what_they_say(file: Path) -> None:
@@ -170,7 +248,9 @@ def test_all_faults_are_said_at_once_each_with_path_and_value(file: Path) -> Non
             "Input should be 'True', 'False' or 'Unknown', got False"
         ),
         "extender.counts": "Input should be 'trust' or 'enforce', got 'guess'",
-        "scoring.profile": "Input should be 'classic', got 'modern'",
+        "scoring.profile": (
+            "Input should be 'classic', 'packing', 'spread' or 'training', got 'modern'"
+        ),
         "scoring.weights.utilization": (
             "Input should be greater than or equal to 0, got -1"
         ),

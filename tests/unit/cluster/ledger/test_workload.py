@@ -1,0 +1,139 @@
+"""The mix of pods that the ledger learns, and the GPUs that it says there are."""
+
+from typing import Any, Final
+
+import pytest
+
+from cluster.ledger.changes import NodeSeen, PodGone, PodSeen
+from cluster.ledger.ledger import Ledger
+from cluster.ledger.pods import MIN_NEW_PODS
+from scoring.packing.learning import NOTHING_LEARNED, ExpectedShape
+from scoring.packing.shapes import Shape
+from tests.builders import (
+    Tree,
+    make_ledger,
+    make_node,
+    make_node_record,
+    make_pod,
+    make_pod_record,
+)
+
+TYPE: Final = "gpu-extender.io/gpu-type"
+SHARED: Final = "nvidia.com/gpu.shared"
+ALLOCATED: Final = "gpu-extender.io/allocated"
+QUARTERS: Final[dict[str, Any]] = {
+    "resources": {SHARED: "8"},
+    "labels": {
+        "nvidia.com/gpu.product": "Tesla-T4-SHARED",
+        "nvidia.com/gpu.replicas": "4",
+    },
+}
+
+
+def came(*pods: Tree, nodes: tuple[Tree, ...] = ()) -> Ledger:
+    """Return a ledger that has seen each of the pods as often as makes it look."""
+    ledger = make_ledger(nodes=nodes or (make_node(gpus=8),))
+    for number in range(MIN_NEW_PODS):
+        for place, pod in enumerate(pods):
+            uid = f"{place}-{number}"
+            tree = {**pod, "metadata": {**pod["metadata"], "name": uid, "uid": uid}}
+            ledger.apply(PodSeen(make_pod_record(tree)))
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("pod", "shape"),
+    [
+        pytest.param({"gpus": 2, "cpu": "3"}, (3000, 2, 1000), id="waiting"),
+        pytest.param({"gpus": 2, "node_name": "node-1"}, (0, 2, 1000), id="bound"),
+        pytest.param({"cpu": "3"}, (0, 0, 1000), id="without GPUs, whatever it asks"),
+        pytest.param({"requests": {SHARED: "3"}}, (0, 1, 750), id="a share"),
+    ],
+)
+def test_pods_that_come_are_expected_again(
+    pod: dict[str, Any], shape: tuple[int, int, int]
+) -> None:
+    nodes = (make_node(gpus=8), make_node(name="shares", **QUARTERS))
+
+    expected = came(make_pod(**pod), nodes=nodes).build().expected
+
+    assert expected.parts == {ExpectedShape(Shape(*shape)): 1.0}
+    assert expected.pods == MIN_NEW_PODS
+
+
+def test_types_that_a_pod_accepts_are_expected_with_it() -> None:
+    pod = make_pod(gpus=1, annotations={TYPE: "H100, A100-80GB, !L4"})
+
+    (shape,) = came(pod).build().expected.parts
+
+    assert shape.accepted == {"h100", "a100-80gb"}
+
+
+def test_pods_that_ended_before_they_were_seen_do_not_count() -> None:
+    assert came(make_pod(gpus=1, phase="Failed")).build().expected.pods == float("inf")
+
+
+def test_pods_count_once_however_often_they_change() -> None:
+    ledger = came(make_pod(gpus=1))
+    bound = make_pod(gpus=1, node_name="node-1", uid="0-0", name="0-0")
+
+    ledger.apply(PodSeen(make_pod_record(bound)))
+    ledger.apply(PodGone("0-1"))
+
+    assert ledger.build().expected.pods == MIN_NEW_PODS
+
+
+def test_few_pods_are_waited_for() -> None:
+    ledger = make_ledger(nodes=[make_node(gpus=8)])
+    ledger.apply(PodSeen(make_pod_record(make_pod(gpus=1))))
+
+    assert ledger.build().expected.parts is NOTHING_LEARNED
+
+
+def test_a_mix_stays_until_it_has_changed_much() -> None:
+    ledger = came(make_pod(gpus=1))
+    first = ledger.build().expected
+    for number in range(100):
+        pod = make_pod(gpus=1, uid=f"more-{number}", name=f"more-{number}")
+        ledger.apply(PodSeen(make_pod_record(pod)))
+    assert ledger.build().expected is first
+    for number in range(30):
+        pod = make_pod(gpus=4, uid=f"other-{number}", name=f"other-{number}")
+        ledger.apply(PodSeen(make_pod_record(pod)))
+
+    assert ledger.build().expected is not first
+
+
+def test_supply_stays_until_nodes_change_in_it() -> None:
+    ledger = make_ledger(nodes=[make_node(gpus=8)])
+    first = ledger.build().gpus.supply
+    ledger.apply(PodSeen(make_pod_record(make_pod(gpus=1, node_name="node-1"))))
+    assert ledger.build().gpus.supply is first
+    ledger.apply(NodeSeen(make_node_record(make_node(gpus=8, labels={"a": "b"}))))
+    assert ledger.build().gpus.supply is first
+    ledger.apply(NodeSeen(make_node_record(make_node(gpus=7))))
+
+    assert ledger.build().gpus.supply.counts.tolist() == [7]
+
+
+def test_shares_are_counted_by_gpu() -> None:
+    ledger = make_ledger(
+        nodes=[make_node(gpus=8), make_node(name="shares", **QUARTERS)],
+        pods=[
+            make_pod(
+                name="told",
+                requests={SHARED: "1"},
+                node_name="shares",
+                annotations={ALLOCATED: "1=250"},
+            ),
+            make_pod(name="untold", requests={SHARED: "3"}, node_name="shares"),
+        ],
+    )
+
+    gpus = ledger.build().gpus
+
+    assert gpus.share_counts.tolist() == [0, 2]
+    assert gpus.share_units.tolist() == [0, 250]
+    assert gpus.free_shares.tolist() == [[0, 1000], [0, 0]]
+    ledger.apply(PodGone("uid-of-default-untold"))
+    assert ledger.build().gpus.free_shares.tolist() == [[0, 1000], [0, 750]]
