@@ -792,6 +792,18 @@ def test_room_that_kube_scheduler_keeps_for_another_pod_is_counted(
     assert reasons["a"] == reason
 
 
+def test_gpus_that_are_kept_for_another_pod_are_counted_in_a_dump() -> None:
+    waiting = make_pod(name="first", gpus=3, status={"nominatedNodeName": "kept"})
+    nodes = [make_node(name=name, gpus=4) for name in ("kept", "free")]
+    snapshot = make_snapshot(nodes=nodes, pods=[waiting])
+
+    rows = {row.name: row for row in page_of(make_pod(gpus=2), snapshot).nodes}
+
+    assert rows["kept"].scheduler.reason == f"Insufficient {GPU}"
+    assert rows["kept"].verdict.feasible
+    assert rows["free"].scheduler.passes
+
+
 @pytest.mark.parametrize(
     ("resource", "asked", "has"),
     [
