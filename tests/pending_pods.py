@@ -151,11 +151,16 @@ PENDING: Final[Mapping[str, Tree]] = {
     "spread": _pod(of="T4", spec={"topologySpreadConstraints": [_SPREAD]}),
 }
 
+_ONE_GPU: Final = _asking(limits={GPU: 1})
+
 # what keeps it from nodes that have room -> the pod
 KEPT: Final[Mapping[str, Tree]] = {
     "no limit": _new(_asking(requests={GPU: 1})),
     "half a GPU": _new(_asking(limits={GPU: "500m"})),
     "request unlike the limit": _new(_asking(requests={GPU: 1}, limits={GPU: 4})),
+    "group": _new({**_ONE_GPU, "schedulingGroup": {"podGroupName": "team"}}),
+    "named node": _new({**_ONE_GPU, "nodeName": "a100-000"}),
+    "unknown node": _new({**_ONE_GPU, "nodeName": "a100-999"}),
 }
 
 QUOTA: Final = {

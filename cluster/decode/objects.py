@@ -13,6 +13,9 @@ from scoring.resources import Request
 from scoring.topology.devices import Devices
 from scoring.topology.layouts import NO_LINKS, NodeLinks
 
+# Of what nobody has checked: the longest name of an object.
+MAX_NAME: Final = 253
+
 
 class _Wire(msgspec.Struct, frozen=True, rename="camel"):
     """Keys as Kubernetes writes them; everything undeclared is skipped unread."""
@@ -164,6 +167,8 @@ class PodSpec(_Wire, frozen=True):
     topology_spread_constraints: Any = None
     volumes: Any = None
     resource_claims: Any = None
+    scheduling_group: Any = None
+    workload_ref: Any = None  # of Kubernetes 1.35
     # No verdict depends on these, so that nothing is refused for them.
     scheduler_name: Any = ""
     priority: Any = None
@@ -231,6 +236,18 @@ class Pod(_Wire, frozen=True):
         """The priority that the API server gave it; 0 where there is none."""
         value = self.spec.priority
         return value if isinstance(value, int) else 0
+
+    @property
+    def group(self) -> str:
+        """The group that it is scheduled with; empty for none."""
+        for reference, keys in (
+            (self.spec.scheduling_group, ("podGroupName",)),
+            (self.spec.workload_ref, ("name", "podGroup")),
+        ):
+            if isinstance(reference, dict):
+                names = [str(reference.get(key, ""))[:MAX_NAME] for key in keys]
+                return "/".join(filter(None, names))
+        return ""
 
     @property
     def owner(self) -> OwnerReference | None:
@@ -337,6 +354,9 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Which GPUs it holds, once it has a node; None where nothing says so.
     job : str
         Equal for managed pods of one job; empty for a pod of none.
+    group : str
+        The one that it is scheduled with (gang scheduling); empty for none, and once it
+        has a node.
     shares : tuple of LargestShare
         Of resources that more than one container asks, or whose asks are not all of
         it; equal ones are shared. Empty once it has a node.
@@ -367,6 +387,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     devices: Devices | None = None
     job: str = ""
     shares: tuple[LargestShare, ...] = ()
+    group: str = ""
 
 
 def parse_time(text: str) -> float:

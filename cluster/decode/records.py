@@ -293,6 +293,7 @@ class RecordBuilder:
             devices=self._devices_of(pod) if is_managed and spec.node_name else None,
             job=intern(self.job_of(pod)) if is_managed else "",
             shares=() if spec.node_name else _kept(largest_shares(spec)),
+            group="" if spec.node_name else intern(pod.group),
         ), faults
 
     def job_of(self, pod: Pod) -> str:

@@ -152,7 +152,9 @@ class WireRow(_Row, frozen=True):
         """Read the row of the answers to both verbs."""
         offered = int(np.count_nonzero(explanation.offered))
         return cls(
-            asked=bool(explanation.subject.pod_request.request) and offered > 0,
+            asked=bool(explanation.subject.pod_request.request)
+            and offered > 0
+            and not explanation.subject.is_placed,
             offered=offered,
             passed=int(np.count_nonzero(explanation.answered)),
             shown=explanation.shown,
@@ -468,8 +470,10 @@ def _chosen(explanation: Explanation, query: PageQuery) -> IndexArray:
 
 def _notes(explanation: Explanation) -> list[str]:
     """Return what a reader should know of the answer as a whole."""
-    notes = []
+    notes: list[str] = []
     offered = int(np.count_nonzero(explanation.offered))
+    if explanation.subject.is_placed:
+        return notes
     if not explanation.subject.pod_request.request:
         notes.append(
             "The pod asks for nothing that is managed: kube-scheduler does not ask"

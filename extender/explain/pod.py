@@ -140,6 +140,11 @@ class Subject:
     shares: tuple[LargestShare, ...] = ()
 
     @property
+    def is_placed(self) -> bool:
+        """Whether it names its node before kube-scheduler could look at it."""
+        return bool(self.node_name) and not self.is_created
+
+    @property
     def is_judged(self) -> bool:
         """Whether nodes are judged for it: not for a pod that nobody takes as it is.
 
@@ -201,6 +206,8 @@ def subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
 
 GATED: Final = "schedulingGates"
 
+GROUPED: Final = "schedulingGroup"
+
 UNREADABLE: Final = "annotation"
 
 OTHER_SCHEDULER: Final = "otherScheduler"
@@ -224,6 +231,14 @@ def _obstacles(record: PodRecord, options: VerbOptions) -> Iterator[Obstacle]:
             "Scheduling gates hold the pod: kube-scheduler does not look at it before"
             " they are gone",
             "have whoever set spec.schedulingGates take them away",
+        )
+    if record.group:
+        of = f"{record.namespace or 'default'}/{record.group}"
+        yield Obstacle(
+            GROUPED,
+            f"The pod waits for its group, {of}: kube-scheduler looks at it once the"
+            " group is there, with as many pods as a gang wants",
+            f"see that the group {of} is there, and enough of its pods",
         )
     names = options.scheduler_names
     if names and record.is_managed and record.scheduler_name not in names:
@@ -341,10 +356,12 @@ def _subject_of_pod(
 ) -> Subject:
     notes = [template.note] if template.note else []
     is_created = bool(pod.metadata.uid or pod.metadata.creation_timestamp)
-    obstacles = [*_obstacles(record, options)]
+    # kube-scheduler does not look at a pod that names its node.
+    is_placed = bool(record.node_name) and not is_created
+    obstacles = [] if is_placed else [*_obstacles(record, options)]
     if not is_created:
         obstacles += _refused(pod.spec, template.path)
-    if pod.spec.node_name:
+    if pod.spec.node_name and is_created:
         notes.append(
             f"The pod has a node already, {pod.spec.node_name}; it is explained as if"
             " it had none."

@@ -23,6 +23,7 @@ from extender.explain.failed_checks import (
     FailedChecks,
     list_failed_checks,
 )
+from extender.explain.kubelet import TAKES, judge_by_kubelet
 from extender.explain.remedies import (
     Remedy,
     Situation,
@@ -140,13 +141,16 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
 
     `deadline` is checked between its parts.
     """
+    subject = explanation.subject
+    if subject.is_placed and not any(o.is_final for o in subject.obstacles):
+        return _summarize_placed(explanation)
     every = np.arange(len(explanation.verb_call.names), dtype=np.intp)
     judged = Judged.of(explanation, every, with_scores=False)
     deadline.check()
     checks = list_failed_checks(explanation, judged, deadline.check)
     deadline.check()
     reasons = _reasons(checks, len(every))
-    is_judged = explanation.subject.is_judged
+    is_judged = subject.is_judged
     passed = np.flatnonzero(explanation.answered & is_judged)
     takes = explanation.offered & explanation.result.feasible
     fitting = np.flatnonzero(takes & is_judged)
@@ -154,7 +158,7 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
     unknown = "".join(f"{_unknown(*pair)}; " for pair in misspelt_types(judged))
     sentence = _sentence(explanation, reasons, fitting, best, unknown)
     deadline.check()
-    obstacles = explanation.subject.obstacles
+    obstacles = subject.obstacles
     remedies: tuple[Remedy, ...] = ()
     nearest: tuple[NearMiss, ...] = ()
     if not len(fitting) and is_judged:
@@ -181,6 +185,41 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
         help=_help(explanation, remedies, checks, is_fitting=bool(len(fitting))),
         best=best,
         room=_room(explanation, judged, fitting),
+    )
+
+
+def _summarize_placed(explanation: Explanation) -> Summary:
+    """Return the summary of a pod that names its node: its kubelet alone decides."""
+    subject = explanation.subject
+    snapshot, names = explanation.verb_call.snapshot, explanation.verb_call.names
+    verdict = judge_by_kubelet(
+        snapshot, subject.node_name, subject.request, subject.constraints
+    )
+    is_taken = verdict.reason_class == TAKES
+    fitting = np.flatnonzero(explanation.offered & explanation.result.feasible)
+    remedies: tuple[Remedy, ...] = ()
+    if len(fitting) and not is_taken:
+        verb = "1 node fits" if len(fitting) == 1 else f"{len(fitting)} nodes fit"
+        text = f"leave spec.nodeName out ({verb} then)"
+        node = names[int(fitting[0])]
+        remedies = (Remedy("nodeName", text, node, len(fitting)),)
+    helped = [o.remedy for o in subject.obstacles if o.remedy]
+    helped += [remedy.text for remedy in remedies]
+    return Summary(
+        fits=is_taken and not subject.obstacles,
+        sentence="; ".join([*(o.text for o in subject.obstacles), verdict.sentence]),
+        reason_classes=frozenset(
+            {verdict.reason_class, *(o.reason_class for o in subject.obstacles)}
+        ),
+        reasons=(),
+        groups=(),
+        scheduler_message="",
+        scheduler_reasons={},
+        nearest=(),
+        remedies=remedies,
+        help=REMEDY_JOINT.join(helped),
+        best=np.zeros(0, dtype=np.intp),
+        room=int(is_taken),
     )
 
 

@@ -67,6 +67,10 @@ KEPT_SENTENCES: Final = {
     'nvidia.com/gpu]: Invalid value: "500m": must be an integer; ',
     "request unlike the limit": "The API server refuses the pod: spec.containers[0]."
     'resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of',
+    "group": "The pod waits for its group, ml/team: ",
+    "named node": "The kubelet of a100-000 refuses the pod, OutOfnvidia.com/gpu: asks 1"
+    " nvidia.com/gpu: 0 free of 8 ",
+    "unknown node": "No kubelet takes the pod: spec.nodeName is a100-999, which the",
 }
 
 # why it is pending -> what would help, where that is in our hands

@@ -682,3 +682,23 @@ def test_a_resize_counts_on_the_node_and_leaves_other_pods_as_they_are(
 
     for pod, expected in ((plain, 2000), (tree, cpu), (plain, 2000)):
         assert dict(make_pod_record(pod).request)["cpu"] == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "group"),
+    [
+        pytest.param({}, "", id="none"),
+        pytest.param({"schedulingGroup": {"podGroupName": "team"}}, "team", id="group"),
+        pytest.param(
+            {"workloadRef": {"name": "job", "podGroup": "workers"}},
+            "job/workers",
+            id="of Kubernetes 1.35",
+        ),
+        pytest.param({"schedulingGroup": "team"}, "", id="odd"),
+    ],
+)
+def test_the_group_of_a_pod_is_kept_while_it_waits(spec: Tree, group: str) -> None:
+    waiting = make_pod_record(make_pod(gpus=1, spec=spec))
+    bound = make_pod_record(make_pod(gpus=1, spec=spec, node_name="n"))
+
+    assert (waiting.group, bound.group) == (group, "")
