@@ -47,6 +47,8 @@ class Right:
         What is missing without it.
     do : str
         Who grants it.
+    unless : str
+        Path of an object that makes it needless; empty for none.
     """
 
     verbs: tuple[str, ...]
@@ -56,6 +58,7 @@ class Right:
     do: str = _RBAC
     namespace: str = ""
     name: str = ""
+    unless: str = ""
 
     def __str__(self) -> str:
         what = f"{self.resource}/{self.name}" if self.name else self.resource
@@ -170,8 +173,11 @@ def _webhook_rights(settings: Settings) -> Iterator[Right]:
     if not self_signed.enabled:
         return
     namespace, secret = self_signed.namespace, self_signed.secret_name
-    for verbs, one in ((("get", "update"), secret), (("create",), "")):
-        yield Right(verbs, "", "secrets", _NO_CERTIFICATE, _SELF_SIGNED, namespace, one)
+    secrets = "", "secrets", _NO_CERTIFICATE, _SELF_SIGNED, namespace
+    yield Right(("get", "update"), *secrets, secret)
+    # The chart makes the Secret, and grants no right to create one.
+    path = f"/api/v1/namespaces/{namespace}/secrets/{secret}"
+    yield Right(("create",), *secrets, unless=path)
 
 
 def report_denied(denied: Iterable[tuple[Right, list[str]]]) -> Iterator[Finding]:

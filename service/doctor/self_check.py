@@ -274,8 +274,9 @@ class SelfCheck:
         denied: list[tuple[Right, list[str]]] = []
         try:
             for right in list_rights(settings, self._elects_in(settings)):
-                missing = [v for v in right.verbs if not self._may(api, right, v)]
-                denied.append((right, missing))
+                if not _is_there(api, right.unless):
+                    missing = [v for v in right.verbs if not self._may(api, right, v)]
+                    denied.append((right, missing))
         except (ApiError, msgspec.MsgspecError, _OutOfTimeError) as error:
             return [*report_denied(denied), Unchecked(RIGHTS, f"some of them: {error}")]
         return report_denied(denied)
@@ -330,6 +331,14 @@ class SelfCheck:
         except (ApiError, msgspec.MsgspecError):
             return None
         return "" if lease is None else leader_host(lease)
+
+
+def _is_there(api: NamedApi, path: str) -> bool:
+    """Return whether there is an object at `path`, as far as we may look."""
+    try:
+        return bool(path and api.read(path))
+    except ApiError:
+        return False
 
 
 def _as_wire(fields: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import yaml
 
+from service.settings.settings import Settings, read_settings
 from tests.e2e import build
 
 ROOT: Final = Path(__file__).parents[2]
@@ -108,3 +109,11 @@ def find(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, 
         if item["kind"] == kind and item["metadata"]["name"].startswith(name)
     )
     return found
+
+
+def settings_of(objects: list[dict[str, Any]], folder: Path) -> Settings:
+    """Return the configuration as the process reads it."""
+    file = folder / "config.yaml"
+    config = find(objects, "ConfigMap", "gpu-extender-config-")
+    file.write_text(config["data"]["config.yaml"])
+    return read_settings(file)

@@ -15,7 +15,7 @@ import yaml
 from scoring.resources import ResourceScope
 from service.commands.scheduler_config import SchedulerOptions, build_scheduler_config
 from service.registration import build_registration
-from service.settings.settings import Settings, read_settings
+from service.settings.settings import Settings
 from tests.chart.rendering import (
     CHART,
     HELMS,
@@ -27,6 +27,7 @@ from tests.chart.rendering import (
     merged,
     render,
     run,
+    settings_of,
 )
 
 MINORS: Final = ("1.34", "1.36", "1.37")
@@ -36,14 +37,6 @@ FOREIGN: Final = ("cert-manager.io/", "monitoring.coreos.com/")
 
 helms = pytest.mark.parametrize("helm", HELMS)
 modes = pytest.mark.parametrize("mode", MODES)
-
-
-def settings_of(objects: list[dict[str, Any]], folder: Path) -> Settings:
-    """Return the configuration as the process reads it."""
-    file = folder / "config.yaml"
-    config = find(objects, "ConfigMap", "gpu-extender-config-")
-    file.write_text(config["data"]["config.yaml"])
-    return read_settings(file)
 
 
 def pod_of(objects: list[dict[str, Any]]) -> Any:

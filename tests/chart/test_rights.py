@@ -1,12 +1,22 @@
 """Rights that the chart grants, beside those of the manifests in `deploy/`."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from tests.chart.rendering import HELMS, MODES, ROOT, merged, render
+from service.doctor.rights import list_rights
+from tests.chart.rendering import (
+    HELMS,
+    MODES,
+    NAMESPACE,
+    ROOT,
+    merged,
+    render,
+    settings_of,
+)
 
 Right = tuple[str, str, str, str, str]  # namespace, group, resource, name, verb
 
@@ -110,6 +120,25 @@ def test_each_role_is_bound_to_our_account_and_each_binding_leads_somewhere(
     account = {"kind": "ServiceAccount", "name": "gpu-extender"}
     for binding in bindings:
         assert binding["subjects"] == [{**account, "namespace": "gpu-extender"}]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_doctor_asks_for_no_right_that_is_not_granted(
+    mode: str, tmp_path: Path
+) -> None:
+    """But for that to create what the chart creates."""
+    objects = render(HELMS[0], MODES[mode])
+    granted = set(rights_of(objects))
+    secrets = {o["metadata"]["name"] for o in objects if o["kind"] == "Secret"}
+
+    asked = {
+        (right.namespace, right.group, right.resource, right.name, verb)
+        for right in list_rights(settings_of(objects, tmp_path), NAMESPACE)
+        for verb in right.verbs
+        if right.unless.rpartition("/")[2] not in secrets
+    }
+
+    assert asked <= granted
 
 
 def test_no_rights_are_made_where_somebody_else_does() -> None:

@@ -21,6 +21,7 @@ from tests.doctor import NOW, make_registration_tree, make_settings
 from tests.fakes.api import NoApi
 
 SETTINGS: Final = make_settings()
+PAIR_PATH: Final = "/api/v1/namespaces/gpu-extender/secrets/gpu-extender-certificate"
 ALLOWED: Final = b'{"status": {"allowed": true}}'
 
 
@@ -33,6 +34,8 @@ class Api(NoApi):
     ----------
     answers : list of (bytes or ApiError)
         The last one stays.
+    secret : bytes or ApiError
+        What is read of the Secret with the certificate.
     """
 
     url = "https://api"
@@ -40,6 +43,7 @@ class Api(NoApi):
 
     def __init__(self, *answers: bytes | ApiError) -> None:
         self.answers = list(answers) or [ALLOWED]
+        self.secret: bytes | ApiError = refusal(404)
         self.now = NOW
         self.takes_seconds = 0.0
         self.offset_seconds: float | None = 0.0
@@ -59,6 +63,10 @@ class Api(NoApi):
         return ApiAnswer(answer, time)
 
     def read(self, path: str) -> bytes:
+        if path == PAIR_PATH:
+            if isinstance(self.secret, ApiError):
+                raise self.secret
+            return self.secret
         assert path == f"{REGISTRATIONS}/gpu-extender"
         return msgspec.json.encode(make_registration_tree())
 
@@ -121,6 +129,26 @@ def test_every_right_of_the_settings_is_asked_for_once() -> None:
         "namespace": "gpu-extender",
         "name": "gpu-extender-certificate",
     } in api.asked
+
+
+@pytest.mark.parametrize(
+    ("secret", "is_asked"),
+    [
+        pytest.param(b"{}", False, id="made by the chart"),
+        pytest.param(refusal(404), True, id="to be made"),
+        pytest.param(refusal(403), True, id="not to be seen"),
+    ],
+)
+def test_a_secret_that_is_there_need_not_be_created(
+    secret: bytes | ApiError, *, is_asked: bool
+) -> None:
+    api = Api()
+    api.secret = secret
+
+    examine(api)
+
+    verbs = {item["verb"] for item in api.asked if item["resource"] == "secrets"}
+    assert verbs == {"get", "update"} | ({"create"} if is_asked else set())
 
 
 @pytest.mark.parametrize(
