@@ -42,7 +42,10 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
         "config": {"fallback": {"chains": [["nvidia.com/mig-9g.1gb", "amd.com/gpu"]]}},
         "rules": {"resourceMap": {"T4": {"nvidia.com/gpu": {"cpu": "4"}}}},
         "networkPolicy": {"enabled": True},
-        "metrics": {"podMonitor": {"enabled": True}},
+        "metrics": {
+            "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "prometheusRule": {"enabled": True},
+        },
         "commonLabels": {"team": "gpu"},
         "imagePullSecrets": [{"name": "pull"}],
         "global": {"imageRegistry": "mirror.example"},
@@ -58,7 +61,7 @@ class HelmError(RuntimeError):
 
 
 def command(name: str) -> Path:
-    """Return the path of kubectl or of a Helm."""
+    """Return the path of kubectl, of a Helm or of promtool."""
     return build.locate(build.DEFAULT_MINOR, [name])[name]
 
 

@@ -85,6 +85,22 @@ CONTRADICTIONS: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
         {"scheduler": OFF, "networkPolicy": {"enabled": True}},
         "no NetworkPolicy applies to pods on the host's network",
     ),
+    "two monitors": (
+        {
+            "metrics": {
+                "podMonitor": {"enabled": True},
+                "serviceMonitor": {"enabled": True},
+            }
+        },
+        "got metrics.podMonitor.enabled and metrics.serviceMonitor.enabled",
+    ),
+    "a monitor of nothing": (
+        merged(
+            MODES["existing scheduler without webhook"],
+            {"metrics": {"serviceMonitor": {"enabled": True}}},
+        ),
+        "metrics.serviceMonitor.enabled: wanted false with webhook.enabled: false",
+    ),
     "no time to drain": (
         {"terminationGracePeriodSeconds": 10},
         "terminationGracePeriodSeconds: wanted at least 20",

@@ -7,8 +7,9 @@ its own. The binaries go to ``.cache/<minor>/bin``, and are rebuilt when the mod
 in that folder are used instead, and only those that it lacks are built.
 
 Run it as ``python tests/e2e/build.py [--minor 1.36] [--chart]``; with ``--chart`` it
-builds kubectl and both Helms alone. Exit codes: 0 all there, 1 a build failed, 2 wrong
-options or binaries of another minor, 3 Go is missing.
+builds kubectl and both Helms alone, and unpacks Debian's package of Prometheus where
+the PATH has none. Exit codes: 0 all there, 1 a build failed, 2 wrong options or
+binaries of another minor, 3 Go or apt-get is missing.
 """
 
 import argparse
@@ -43,7 +44,8 @@ PACKAGES: Final[Mapping[str, str]] = {
 HELMS: Final[Mapping[str, str]] = {
     f"helm-{major}": f"helm.sh/helm/v{major}/cmd/helm" for major in (3, 4)
 }
-CHART_TOOLS: Final = ("kubectl", *HELMS)
+PROMETHEUS: Final = ("promtool", "prometheus")
+CHART_TOOLS: Final = ("kubectl", *HELMS, *PROMETHEUS)
 PROGRESS_SECONDS: Final = 30.0
 
 
@@ -100,7 +102,7 @@ def ensure(minor: str, names: Iterable[str] = PACKAGES) -> None:
             say(f"{name}: not in KUBEBUILDER_ASSETS, taken from our own build")
         path = _path(minor, name)
         if path is None:
-            path = _build(minor, name)
+            path = _unpack(name) if name in PROMETHEUS else _build(minor, name)
         say(f"{name}: {path}")
 
 
@@ -121,6 +123,10 @@ def _path(minor: str, name: str) -> Path | None:
     asset = _asset(name)
     if asset is not None:
         return asset
+    if name in PROMETHEUS:
+        installed = shutil.which(name)
+        path = Path(installed) if installed else CACHE / "prometheus/usr/bin" / name
+        return path if path.is_file() else None
     module = _module(minor, name)
     path = CACHE / module / "bin" / name
     key = CACHE / module / "key"
@@ -181,6 +187,43 @@ def _build(minor: str, name: str) -> Path:
     return path
 
 
+def _unpack(name: str) -> Path:
+    """Unpack Debian's package of Prometheus; it is not installed, and needs no root."""
+    if shutil.which("apt-get") is None:
+        raise BuildError(
+            f"{name}: wanted it on the PATH, or apt-get to fetch it, got neither; "
+            "install Prometheus",
+            3,
+        )
+    say(f"{name}: unpacking Debian's package prometheus")
+    folder = CACHE / "prometheus.partial"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    _run(["apt-get", "--quiet", "download", "prometheus"], folder)
+    (package,) = folder.glob("prometheus_*.deb")
+    _run(["dpkg-deb", "--extract", package.name, "."], folder)
+    package.unlink()
+    complete = CACHE / "prometheus"
+    shutil.rmtree(complete, ignore_errors=True)
+    return folder.replace(complete) / "usr/bin" / name
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise BuildError(
+            f"{' '.join(command)} ended with {done.returncode}, after apt-get update "
+            f"it may do: {done.stderr.strip()[-200:]}"
+        )
+
+
 def _wait(process: subprocess.Popen[bytes]) -> int | None:
     try:
         return process.wait(PROGRESS_SECONDS)
@@ -217,7 +260,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build one minor and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minor", choices=minors(), help="default: K8S, then 1.36")
-    parser.add_argument("--chart", action="store_true", help="kubectl and Helm alone")
+    parser.add_argument(
+        "--chart", action="store_true", help="tools of make chart alone"
+    )
     options = parser.parse_args(arguments)
     started = time.monotonic()
     try:

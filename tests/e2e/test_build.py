@@ -67,6 +67,39 @@ def test_a_missing_binary_is_named_with_the_command_that_builds_it(
         build.locate("1.36")
 
 
+def test_prometheus_is_unpacked_where_none_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    write_command(commands, "apt-get", "x' > prometheus_1.deb; : '")
+    write_command(commands, "dpkg-deb", "x'; mkdir -p usr/bin; : > usr/bin/promtool '")
+    monkeypatch.setattr(build, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(
+        "shutil.which", lambda name: None if name == "promtool" else name
+    )
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+
+    build.ensure(build.DEFAULT_MINOR, ["promtool"])
+
+    (path,) = build.locate(build.DEFAULT_MINOR, ["promtool"]).values()
+    assert path == tmp_path / "cache/prometheus/usr/bin/promtool"
+
+
+def test_prometheus_that_nobody_has_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "CACHE", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+
+    with pytest.raises(build.BuildError, match="install Prometheus") as fault:
+        build.ensure(build.DEFAULT_MINOR, ["promtool"])
+
+    assert fault.value.exit_code == 3
+
+
 def test_a_module_that_changed_is_built_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,17 @@ says wrongly, values.schema.json refuses.
 {{- end -}}
 {{- end -}}
 
+{{- $monitors := list -}}
+{{- range $kind := list "podMonitor" "serviceMonitor" -}}
+{{- if (get $values.metrics $kind).enabled -}}{{- $monitors = append $monitors (printf "metrics.%s.enabled" $kind) -}}{{- end -}}
+{{- end -}}
+{{- if gt (len $monitors) 1 -}}
+{{- $faults = append $faults (printf "metrics: wanted one monitor, got %s: each replica would be counted twice" (join " and " $monitors)) -}}
+{{- end -}}
+{{- if and $monitors (not $webhook.enabled) -}}
+{{- $faults = append $faults (printf "%s: wanted false with webhook.enabled: false, since /metrics is served off loopback on webhook.port alone" (first $monitors)) -}}
+{{- end -}}
+
 {{- $rest := addf (dig "server" "drainSeconds" 5.0 $config) (dig "server" "stopSeconds" 10.0 $config) 5.0 -}}
 {{- if lt (float64 $values.terminationGracePeriodSeconds) $rest -}}
 {{- $faults = append $faults (printf "terminationGracePeriodSeconds: wanted at least %v, which is config.server.drainSeconds, stopSeconds and 5 s in which the next replica takes over, got %d" $rest (int $values.terminationGracePeriodSeconds)) -}}
