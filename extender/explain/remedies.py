@@ -3,6 +3,7 @@
 A remedy is told only where nodes fail nothing else; each says how many do.
 """
 
+import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,11 +39,25 @@ from scoring.gpu.requirements import near_names
 from scoring.gpu.suitability import Suitability, suitability
 from scoring.pod_request import LargestShare
 from scoring.quantity import BYTE_UNITS, scale_of, shorten, show_at_most
-from scoring.resources import BYTE_RESOURCES, CPU, PODS, Request, is_part, is_whole_gpu
-from scoring.snapshot import BoolArray, IndexArray, Int64Array
+from scoring.resources import (
+    BYTE_RESOURCES,
+    CPU,
+    PODS,
+    STANDARD_RESOURCES,
+    Request,
+    is_part,
+    is_whole_gpu,
+)
+from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot
 
 # Of an amount that is asked: to go below it is no small change.
 SMALL_CUT: Final = 0.5
+
+# How like two names are of which one was probably meant, and how much is compared.
+NEAR: Final = 0.8
+MAX_COMPARED: Final = 128
+
+HUGE_PAGES: Final = "hugepages-"
 
 MAX_TOLD: Final = 2
 
@@ -444,6 +459,57 @@ def _offered_instead(situation: Situation, indexes: IndexArray, absent: str) -> 
         yield 2.5, Remedy("resource", text, situation.names[index], count, value=name)
 
 
+def _other_devices(situation: Situation) -> Found:
+    """Yield what to do about a device or huge pages of which nodes have none at all."""
+    snapshot, columns = situation.judged.snapshot, situation.judged.candidates.columns
+    for check in situation.checks:
+        name = check.resource
+        if check.kind != TOO_SMALL or check.gives is None:
+            continue
+        if name in STANDARD_RESOURCES or name == PODS:
+            continue
+        others = [c.failed for c in situation.checks if c is not check]
+        alone = check.failed & ~np.logical_or.reduce(others, axis=0)
+        row = snapshot.row_of(name)
+        if row is not None:
+            alone &= snapshot.allocatable[row, columns] == 0
+        indexes = np.flatnonzero(alone)
+        if not len(indexes):
+            continue
+        near = _near_device(snapshot, name, check.asked, columns[indexes])
+        if near is not None:
+            other, count, index = near
+            node = situation.names[int(indexes[index])]
+            text = f"write {other} for {shorten(name)} ({_nodes(count)} then)"
+            yield 0.2, Remedy("resource", text, node, count, value=other)
+            continue
+        node, count = situation.names[int(indexes[0])], len(indexes)
+        text = f"have {node} offer {shorten(name)}, or leave it out"
+        text += f" ({_nodes(count)} then)"
+        yield 2.4, Remedy("leaveOut", text, node, count, value=name)
+
+
+def _near_device(
+    snapshot: Snapshot, name: str, asked: int, columns: IndexArray
+) -> tuple[str, int, int] | None:
+    """Return the resource that was probably meant, how many have it, the first's index.
+
+    Of another size, huge pages are another resource.
+    """
+    if name.startswith(HUGE_PAGES):
+        return None
+    free = {
+        other: snapshot.allocatable[row, columns] - snapshot.requested[row, columns]
+        for row, other in enumerate(snapshot.resources)
+        if "/" in other
+    }
+    enough = {other: amounts >= asked for other, amounts in free.items()}
+    there = [other for other, has in enough.items() if has.any()]
+    for other in difflib.get_close_matches(name[:MAX_COMPARED], there, 1, NEAR):
+        return other, int(np.count_nonzero(enough[other])), int(enough[other].argmax())
+    return None
+
+
 def _labels(situation: Situation) -> Found:
     """Yield the entry of the selector that would have to be another one."""
     indexes = np.flatnonzero(situation.fails_only(LABELS))
@@ -556,6 +622,7 @@ _FINDERS: Final = (
     _ask_less,
     _other_type,
     _other_resource,
+    _other_devices,
     _labels,
     _taints,
     _nodes_to_mend,

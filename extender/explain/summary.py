@@ -445,7 +445,8 @@ def _help(
     if remedies:
         return REMEDY_JOINT.join(remedy.text for remedy in remedies[:MAX_REMEDIES])
     least = int(checks.counts(len(explanation.verb_call.names)).min())
-    return f"nothing small: every node fails {least} checks or more"
+    checks_failed = "1 check" if least == 1 else f"{least} checks"
+    return f"nothing small: every node fails {checks_failed} or more"
 
 
 def _room(explanation: Explanation, judged: Judged, fitting: IndexArray) -> int:

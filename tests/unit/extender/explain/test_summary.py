@@ -247,3 +247,39 @@ def test_no_resource_is_proposed_whose_gpus_the_pod_does_not_want() -> None:
         ("resource", "amd.com/gpu", 1)
     ]
     assert summary_of(pod, *nodes).remedies == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "help_text"),
+    [
+        pytest.param(
+            "rdma/hca_shared_device_a",
+            "write rdma/hca_shared_devices_a for 'rdma/hca_shared_device_a'"
+            " (1 node fits then)",
+            id="misspelt",
+        ),
+        pytest.param(
+            "example.com/fpga",
+            "have a offer 'example.com/fpga', or leave it out (2 nodes fit then)",
+            id="nobody has it",
+        ),
+        pytest.param(
+            "hugepages-1Gi",
+            "have a offer 'hugepages-1Gi', or leave it out (2 nodes fit then)",
+            id="pages of another size are no slip",
+        ),
+    ],
+)
+def test_a_device_that_no_node_has_is_written_otherwise_or_left_out(
+    asked: str, help_text: str
+) -> None:
+    amount = "1Gi" if asked.startswith("hugepages") else "1"
+    limits = {GPU: "1", "cpu": "1", asked: amount}
+    pod = make_pod(containers=[make_container(limits=limits, requests=limits)])
+    has = {GPU: "8", "rdma/hca_shared_devices_a": "63", "hugepages-2Mi": "8Gi"}
+
+    summary = summary_of(
+        pod, make_node(name="a", resources=has), make_node(name="b", gpus=8)
+    )
+
+    assert summary.help == help_text
