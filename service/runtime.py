@@ -414,6 +414,7 @@ class Runtime:
             api=self._api,
             certificate=self._certificate,
             answered=answered,
+            verb_options=lambda: self.live.verb_options,
             audit=self._audit,
             health=self.health,
             refused_files=lambda: self._reloader.faults,

@@ -168,24 +168,36 @@ def _look_up(
         columns = find_columns(snapshot, names)
         every = np.ones(len(names), dtype=np.bool_)
         return VerbCall(pod_request, names, columns, snapshot), None, every
+    checks = check_as_scheduler(subject, snapshot, options, deadline)
+    return (
+        VerbCall(
+            pod_request, snapshot.nodes.names, checks.candidates.columns, snapshot
+        ),
+        checks,
+        checks.passed,
+    )
+
+
+def check_as_scheduler(
+    subject: Subject,
+    snapshot: Snapshot,
+    options: VerbOptions,
+    deadline: Deadline = NO_DEADLINE,
+) -> SchedulerChecks:
+    """Apply kube-scheduler's own checks to all nodes, as far as they are modelled."""
     columns = np.arange(len(snapshot.nodes.names), dtype=np.intp)
     counted = tuple(
         (name, amount)
         for name, amount in subject.request
         if not (options.is_counting_alone and options.builder.is_managed(name))
     )
-    checks = check_nodes(
-        snapshot.with_nominated(subject.priority, pod_request.uid),
+    return check_nodes(
+        snapshot.with_nominated(subject.priority, subject.pod_request.uid),
         columns,
-        replace(pod_request, request=counted),
+        replace(subject.pod_request, request=counted),
         subject.constraints,
         options.label_keys,
         deadline=deadline,
-    )
-    return (
-        VerbCall(pod_request, snapshot.nodes.names, columns, snapshot),
-        checks,
-        checks.passed,
     )
 
 

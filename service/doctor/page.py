@@ -63,6 +63,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         What kube-scheduler must send to us, by what nodes offer and chains name.
     nodes_offered : int
         The most nodes that a filter call named lately.
+    nodes_shown, nodes_passing : int
+        How many nodes the last call about a pending pod named, of how many that pass
+        kube-scheduler's own checks; 0 where no call named fewer.
     called_bindings, uncalled_bindings : int
         Pods that were bound since the start, after a filter call to us or without.
     uncalled_resources : tuple of str
@@ -102,6 +105,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: int = 0
     filter_calls: int = 0
     nodes_offered: int = 0
+    nodes_shown: int = 0
+    nodes_passing: int = 0
     called_bindings: int = 0
     uncalled_bindings: int = 0
     uncalled_resources: tuple[str, ...] = ()

@@ -7,8 +7,16 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
+import numpy as np
 
+from cluster.decode.objects import PodRecord
 from cluster.yaml_text import UNREADABLE, parse_unique
+from extender.explain.explain import check_as_scheduler
+from extender.explain.pod import subject_of_record
+from extender.tracking.last_answers import FILTER, LastAnswers
+from extender.verbs.options import VerbOptions
+from extender.wire.filter import WireError
+from scoring.eligibility import MIN_FEASIBLE_NODES
 from scoring.quantity import one_line
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot
@@ -25,6 +33,9 @@ KIND: Final = "KubeSchedulerConfiguration"
 
 # What kube-scheduler takes where the file says nothing, or 0.
 DEFAULT_TIMEOUT_SECONDS: Final = 5.0
+
+# Each takes some milliseconds in a large cluster.
+MAX_PODS_LOOKED_AT: Final = 16
 
 _ANEW: Final = (
     "Write the file anew with `gpu-extender scheduler-config`, and restart"
@@ -309,14 +320,48 @@ def _never_called(facts: Facts, leader: str | None) -> Finding | Unchecked:
     )
 
 
+def find_sample(
+    snapshot: Snapshot, answered: LastAnswers, options: VerbOptions
+) -> tuple[int, int]:
+    """Return how many nodes kube-scheduler showed of how many that pass its checks.
+
+    Of a pending pod for which it showed fewer than pass; 0 and 0 if there is none. It
+    sends what its own checks leave: that these are few of all nodes says nothing.
+    """
+    left = MAX_PODS_LOOKED_AT
+    for record in snapshot.pending:
+        if not isinstance(record, PodRecord):
+            continue
+        if not all(wish.startswith("preferred ") for wish in record.not_modelled):
+            continue  # what else refuses nodes is not known
+        call = answered.of(record.uid).get(FILTER)
+        shown = call.offered if call is not None else msgspec.UNSET
+        # So many it looks for, whatever percentageOfNodesToScore says.
+        if not isinstance(shown, int) or shown < MIN_FEASIBLE_NODES:
+            continue
+        try:
+            subject = subject_of_record(record, options)
+        except WireError:  # it asks too many resources
+            continue
+        checks = check_as_scheduler(subject, snapshot, options)
+        passing = int(np.count_nonzero(checks.passed))
+        left -= 1
+        if shown < passing:
+            return shown, passing
+        if not left:
+            break
+    return 0, 0
+
+
 def check_sample(facts: Facts) -> Iterator[Finding]:
     """Yield what follows from kube-scheduler's looking at some nodes only."""
-    is_sampled = 0 < facts.nodes_offered < facts.nodes
+    is_sampled = 0 < facts.nodes_shown < facts.nodes_passing
     if is_sampled and not (facts.has_type_affinity and facts.has_webhook):
         yield Finding(
             SAMPLE,
-            f"kube-scheduler shows at most {facts.nodes_offered} of {facts.nodes} nodes"
-            " in a call, and nobody writes GPU types into pods as node affinity.",
+            f"kube-scheduler has shown {facts.nodes_shown} of {facts.nodes_passing}"
+            " nodes that pass its own checks for a pending pod, and nobody writes GPU"
+            " types into pods as node affinity.",
             "A pod that wants a type is refused where none of the shown nodes has it,"
             " and waits for its next try although another would take it.",
             "Serve the webhook and leave injection.typeAffinity on, or set"

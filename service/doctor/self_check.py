@@ -15,6 +15,7 @@ from cluster.api.protocol import ApiAnswer, ApiError, NamedApi
 from cluster.ledger.writer import SnapshotCell
 from extender.tracking.binding_audit import BindingAudit
 from extender.tracking.last_answers import LastAnswers
+from extender.verbs.options import VerbOptions
 from scoring.quantity import one_line
 from service.certificates.files import ServedCertificate
 from service.certificates.store import REGISTRATIONS
@@ -50,6 +51,7 @@ from service.doctor.scheduler import (
     check_calls,
     check_sample,
     check_scheduler_config,
+    find_sample,
     read_scheduler_config,
     wanted_resources,
 )
@@ -107,8 +109,8 @@ class SelfCheck:
 
     Parameters
     ----------
-    settings : callable
-        Returns those in use.
+    settings, verb_options : callable
+        Return those in use.
     folder : Path
         Of the configuration file.
     api : NamedApi or None
@@ -135,6 +137,7 @@ class SelfCheck:
         api: NamedApi | None,
         certificate: ServedCertificate | None,
         answered: LastAnswers,
+        verb_options: Callable[[], VerbOptions],
         audit: BindingAudit,
         health: Health,
         refused_files: Callable[[], Mapping[str, str]],
@@ -151,6 +154,7 @@ class SelfCheck:
         self._api = api
         self._certificate = certificate
         self._answered = answered
+        self._verb_options = verb_options
         self._audit = audit
         self._health = health
         self._refused_files = refused_files
@@ -190,7 +194,13 @@ class SelfCheck:
             snapshot = self._cell.current()
             chained = (name for chain in settings.fallback.chains for name in chain)
             resources = wanted_resources(snapshot, settings.scope(), chained)
-            known = {"managed_resources": resources, "nodes": len(snapshot.nodes.names)}
+            shown, passing = find_sample(snapshot, self._answered, self._verb_options())
+            known = {
+                "managed_resources": resources,
+                "nodes": len(snapshot.nodes.names),
+                "nodes_shown": shown,
+                "nodes_passing": passing,
+            }
         if self._certificate is not None:
             known["certificate"] = self._certificate.pem.decode()
             known["certificate_faults"] = self._certificate.not_ready_reasons()

@@ -4,14 +4,18 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.tracking.last_answers import LastAnswers
 from service.doctor.page import Unchecked
 from service.doctor.scheduler import (
     SchedulerConfigError,
     check_calls,
     check_sample,
     check_scheduler_config,
+    find_sample,
     read_scheduler_config,
 )
+from service.runtime import build_verb_options
+from tests.builders import Tree, make_node, make_pod, make_snapshot
 from tests.doctor import (
     make_facts,
     make_scheduler_tree,
@@ -19,6 +23,7 @@ from tests.doctor import (
     read_scheduler,
     whats,
 )
+from tests.fakes.outcomes import make_filter_outcome, make_request
 
 RESOURCES = ("amd.com/gpu", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
 
@@ -258,22 +263,22 @@ def test_calls_as_they_should_be_are_no_finding() -> None:
     assert calls(filter_calls=4) == ([], [])  # none of them placed yet
 
 
+VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+SAMPLED = {"nodes": 1000, "nodes_shown": 420, "nodes_passing": 900}
+
+
 @pytest.mark.parametrize(
     ("facts", "is_told"),
     [
-        pytest.param({"nodes": 1000, "nodes_offered": 420}, False, id="by default"),
+        pytest.param(SAMPLED, False, id="by default"),
         pytest.param(
-            {"nodes": 1000, "nodes_offered": 420, "has_type_affinity": False},
-            True,
-            id="without affinity",
+            {**SAMPLED, "has_type_affinity": False}, True, id="without affinity"
         ),
+        pytest.param({**SAMPLED, "has_webhook": False}, True, id="without webhook"),
         pytest.param(
             {"nodes": 1000, "nodes_offered": 420, "has_webhook": False},
-            True,
-            id="without webhook",
-        ),
-        pytest.param(
-            {"nodes": 9, "nodes_offered": 9, "has_webhook": False}, False, id="all"
+            False,
+            id="other nodes do not pass its own checks",
         ),
         pytest.param({"nodes": 9, "has_webhook": False}, False, id="no call yet"),
     ],
@@ -282,3 +287,49 @@ def test_a_sample_of_nodes_matters_where_nobody_writes_affinity(
     facts: dict[str, Any], is_told: bool
 ) -> None:
     assert len(list(check_sample(make_facts(make_settings(), **facts)))) == is_told
+
+
+def shown(pod: Tree, count: int) -> tuple[int, int]:
+    """Return what is found of a pending pod that was shown so many nodes."""
+    snapshot = make_snapshot(
+        nodes=[
+            make_node(name=f"n{number}", gpus=8 if number < 130 else 0)
+            for number in range(150)
+        ],
+        pods=[pod],
+    )
+    answered, request = LastAnswers(), make_request(pod["metadata"]["uid"])
+    answered.filtered(make_filter_outcome([0] * count, pod_request=request))
+    return find_sample(snapshot, answered, build_verb_options(make_settings()))
+
+
+@pytest.mark.parametrize(
+    ("pod", "count", "found"),
+    [
+        pytest.param({"gpus": 4}, 110, (110, 130), id="a sample"),
+        pytest.param({"gpus": 4}, 130, (0, 0), id="all that pass its own checks"),
+        pytest.param({"gpus": 4}, 90, (0, 0), id="fewer than it ever looks for"),
+        pytest.param(
+            {"gpus": 4, "spec": {"nodeSelector": {"zone": "a"}}},
+            110,
+            (0, 0),
+            id="others do not match its selector",
+        ),
+        pytest.param(
+            {"gpus": 4, "spec": {"volumes": [VOLUME]}},
+            110,
+            (0, 0),
+            id="what its volumes refuse is not known",
+        ),
+        pytest.param(
+            {"gpus": 4, "requests": {f"a.b/r{n}": "1" for n in range(300)}},
+            110,
+            (0, 0),
+            id="too many resources to judge",
+        ),
+    ],
+)
+def test_a_sample_is_found_where_nodes_that_pass_were_not_shown(
+    pod: dict[str, Any], count: int, found: tuple[int, int]
+) -> None:
+    assert shown(make_pod(**pod), count) == found

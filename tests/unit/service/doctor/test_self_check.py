@@ -11,14 +11,17 @@ from cluster.api.protocol import ApiAnswer, ApiError, TokenTimes
 from cluster.ledger.writer import SnapshotCell
 from extender.tracking.binding_audit import BindingAudit
 from extender.tracking.last_answers import LastAnswers
+from scoring.snapshot import Snapshot
 from service.certificates.store import REGISTRATIONS
 from service.doctor.page import Page
 from service.doctor.rights import REVIEWS_PATH, list_rights
 from service.doctor.self_check import SelfCheck
 from service.http.health import Health
-from tests.builders import make_node, make_snapshot
+from service.runtime import build_verb_options
+from tests.builders import make_node, make_pod, make_snapshot
 from tests.doctor import NOW, make_registration_tree, make_settings
 from tests.fakes.api import NoApi
+from tests.fakes.outcomes import make_filter_outcome, make_request
 
 SETTINGS: Final = make_settings()
 PAIR_PATH: Final = "/api/v1/namespaces/gpu-extender/secrets/gpu-extender-certificate"
@@ -79,10 +82,16 @@ def refusal(status: int) -> ApiError:
     return ApiError(f"status {status}", reason=reason, status=status)
 
 
-def examine(api: Api, own_namespace: str = "", **sections: Any) -> Page:
+def examine(
+    api: Api,
+    own_namespace: str = "",
+    answered: LastAnswers | None = None,
+    snapshot: Snapshot | None = None,
+    **sections: Any,
+) -> Page:
     settings = make_settings(**sections) if sections else SETTINGS
-    cell, answered = SnapshotCell(), LastAnswers()
-    cell.publish(make_snapshot(nodes=[make_node(gpus=1)]))
+    cell, answered = SnapshotCell(), answered or LastAnswers()
+    cell.publish(snapshot or make_snapshot(nodes=[make_node(gpus=1)]))
     audit = BindingAudit(cell, answered, bool, frozenset())
     health = Health(cell, dict, 180.0)
     health.serve()
@@ -93,6 +102,7 @@ def examine(api: Api, own_namespace: str = "", **sections: Any) -> Page:
         api=api,
         certificate=None,
         answered=answered,
+        verb_options=lambda: build_verb_options(settings),
         audit=audit,
         health=health,
         refused_files=dict,
@@ -313,3 +323,21 @@ def test_a_registration_that_is_missing_is_told_and_one_that_is_hidden_is_not(
 
     assert ("registration" in checks(page)) is is_told
     assert ("registration" in unchecked(page)) is not is_told
+
+
+def test_a_sample_of_the_nodes_that_pass_is_told_where_nobody_writes_types() -> None:
+    pod = make_pod(gpus=1)
+    nodes = [make_node(name=f"n{number}", gpus=1) for number in range(120)]
+    answered = LastAnswers()
+    request = make_request(pod["metadata"]["uid"])
+    answered.filtered(make_filter_outcome([0] * 100, pod_request=request))
+
+    page = examine(
+        Api(),
+        answered=answered,
+        snapshot=make_snapshot(nodes=nodes, pods=[pod]),
+        injection={"typeAffinity": False},
+    )
+
+    assert (page.facts.nodes_shown, page.facts.nodes_passing) == (100, 120)
+    assert "sample of nodes" in checks(page)
