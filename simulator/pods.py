@@ -1,4 +1,4 @@
-"""`QueuedPod`: a pod that waits to be placed, in all forms that are read of it."""
+"""`QueuedPod`: a pod that waits to be placed, and what devices it takes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,6 @@ import msgspec
 
 from cluster.decode.objects import PodRecord
 from extender.explain.pod import Subject
-from scoring.candidates import PodRequest
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.gpu.suitability import choice_of
 from scoring.resources import CPU
@@ -27,9 +26,7 @@ class QueuedPod:
     Attributes
     ----------
     record : PodRecord
-        As the cache would keep it while it has no node.
-    pod_request : PodRequest
-        What the verbs judge it by.
+        As the cache would keep it while it has no node, and as it is judged.
     gpus : int
         How many GPUs it takes; 0 where it takes none, or parts that are told apart by
         their resource alone.
@@ -42,7 +39,6 @@ class QueuedPod:
     """
 
     record: PodRecord
-    pod_request: PodRequest
     gpus: int
     share: int = WHOLE
     models: tuple[str, ...] = ()
@@ -67,9 +63,7 @@ class QueuedPod:
         """Return the same pod under another name."""
         uid = f"{self.record.namespace}/{name}"
         record = msgspec.structs.replace(self.record, uid=uid, name=name)
-        return replace(
-            self, record=record, pod_request=replace(self.pod_request, uid=uid)
-        )
+        return replace(self, record=record)
 
 
 def queue_subjects(
@@ -103,7 +97,6 @@ def queue_subjects(
         )
         pod = QueuedPod(
             record,
-            request,
             request.gpus,
             models=_accepted(requirements.types, kinds),
             obstacle=next((obstacle.text for obstacle in subject.obstacles), ""),

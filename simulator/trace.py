@@ -17,7 +17,6 @@ import numpy as np
 from cluster.decode.objects import Node, Pod
 from cluster.ledger.changes import NodesListed, PodsListed
 from cluster.ledger.ledger import Ledger
-from extender.verbs.lookup import read_pod_request
 from extender.verbs.options import VerbOptions
 from scoring.faults import Fault, FaultsError, list_faults
 from scoring.quantity import one_line, shorten
@@ -367,5 +366,4 @@ def _queued(row: TracePod, manifest: dict[str, Any], options: VerbOptions) -> Qu
     pod = msgspec.convert(manifest, Pod)
     record, _ = options.builder.pod_record(pod)
     models = row.models if row.gpus else ()
-    request = read_pod_request(pod, options)
-    return QueuedPod(record, request, row.gpus, row.share, models)
+    return QueuedPod(record, row.gpus, row.share, models)

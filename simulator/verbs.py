@@ -9,6 +9,7 @@ from cluster.ledger.changes import PodGone, PodSeen
 from cluster.ledger.ledger import Ledger
 from extender.tracking.assumed_pods import AssumedPods
 from extender.verbs.call import VerbCall, best_alone
+from extender.verbs.lookup import pod_request_of_record
 from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import filter_nodes, prioritize_nodes, shortlisted
 from scoring.snapshot import IndexArray, Int64Array, Snapshot
@@ -63,7 +64,8 @@ class ExtenderPolicy:
         """Return the nodes that filter answers, and what prioritize gives them."""
         self._show(pod)
         names = [self._cluster.names[column] for column in columns.tolist()]
-        call = VerbCall(pod.pod_request, names, columns, self._snapshot)
+        ask = pod_request_of_record(pod.record, self._options)
+        call = VerbCall(ask, names, columns, self._snapshot)
         result = filter_nodes(call, self._options)
         uid = pod.record.uid
         self._assumed.forget(uid)
@@ -80,7 +82,7 @@ class ExtenderPolicy:
         best = best_alone(priorities)
         if best is not None:
             node_name = names[int(indexes[best])]
-            self._assumed.note(pod.pod_request, node_name)
+            self._assumed.note(ask, node_name)
         return columns[indexes], priorities
 
     def _show(self, pod: QueuedPod) -> None:

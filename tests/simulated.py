@@ -92,9 +92,14 @@ class Replay:
         return simulation.run(self.pods, self.random)
 
 
+def trace_of(nodes: Sequence[TraceNode], pods: Sequence[TracePod]) -> Trace:
+    """Return the trace of these rows."""
+    return Trace(tuple(nodes), tuple(pods))
+
+
 def make_replay(nodes: Sequence[TraceNode], pods: Sequence[TracePod]) -> Replay:
     """Return a replay of these rows."""
-    return Replay(Trace(tuple(nodes), tuple(pods)))
+    return Replay(trace_of(nodes, pods))
 
 
 def nodes_of(outcome: Outcome) -> list[str | None]:

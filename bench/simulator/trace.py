@@ -99,7 +99,7 @@ POLICIES: Final[Mapping[str, tuple[str, SimulateOptions]]] = {
     BEST_FIT: (BEST_FIT, BASE),
     FGD_PUBLISHED: (FGD, replace(BASE, percentage=100, ties="name")),
     FGD: (FGD, BASE),
-    CLASSIC: (OURS, BASE),
+    CLASSIC: (CLASSIC, BASE),
     OURS: (OURS, KNOWING),
     LEARNED: (OURS, BASE),
 }
@@ -154,10 +154,7 @@ DEFAULT_SCORING: Final = json.dumps({"profile": "packing"})
 def replay(task: Task) -> Figures:
     """Replay one list by one policy with one seed."""
     name, base = {**POLICIES, **VARIANTS}[task.label]
-    scoring = (
-        json.dumps({"profile": CLASSIC}) if task.label == CLASSIC else task.scoring
-    )
-    settings = profile_settings(scoring, is_counting=task.label != UNCOUNTED)
+    settings = profile_settings(task.scoring, is_counting=task.label != UNCOUNTED)
     options = replace(
         base,
         pod_list=task.pods.name,

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from scoring.profiles import PROFILES
 from service.commands.check_config import check_config
 from service.commands.doctor import DoctorOptions, run_doctor
 from service.commands.explain import ExplainOptions, explain_pods
@@ -385,6 +386,19 @@ def _add_simulate(
     )
     _add_scheduler_rules(simulate)
     simulate.add_argument(
+        "--profile",
+        nargs="+",
+        default=[],
+        choices=list(PROFILES),
+        help="by these profiles, one after the other, in place of the configuration's",
+    )
+    simulate.add_argument(
+        "--known-mix",
+        action="store_true",
+        help="scores know beforehand which pods the list has, as FGD does; else they"
+        " learn that from those that came",
+    )
+    simulate.add_argument(
         "--compare",
         action="store_true",
         help="the same with Random, BestFit and FGD in our place",
@@ -516,6 +530,8 @@ def _run_command(  # noqa: PLR0911 - one for each subcommand
                 percentage=options.percentage,
                 ties=options.ties,
                 has_plugins=not options.no_score_plugins,
+                profiles=options.profile,
+                is_mix_known=options.known_mix,
                 lag=options.lag,
                 gpu_choice=options.gpu_choice,
                 is_comparing=options.compare,

@@ -82,6 +82,8 @@ class SimulateOptions:
         How many % of the nodes are offered; 0 for kube-scheduler's own choice.
     has_plugins : bool
         Whether kube-scheduler's own score plugins count.
+    profiles : sequence of str
+        Profiles by which the pods are placed; none for that of the configuration.
     is_mix_known : bool
         Whether our scores know the pods of the list beforehand, as FGD does; else they
         learn from those that came.
@@ -108,6 +110,7 @@ class SimulateOptions:
     percentage: int = 0
     ties: Ties = "random"
     has_plugins: bool = True
+    profiles: Sequence[str] = ()
     is_mix_known: bool = False
     lag: int = 0
     gpu_choice: str = TIGHTEST
@@ -286,8 +289,9 @@ class Replays:
 
     def report(self) -> Report:
         """Place the pods by our verbs, and by the other policies if they are wanted."""
+        own = self.options.profiles or (self.settings.scoring.profile,)
         others = (RANDOM, BEST_FIT, FGD) if self.options.is_comparing else ()
-        names = (self.settings.scoring.profile, *others)
+        names = (*dict.fromkeys(own), *others)
         pods, label = self.workload.pods, self.settings.labels.interconnect
         runs = {}
         for name in names:
@@ -301,8 +305,8 @@ class Replays:
             len(pods),
             _conditions(self.options),
             tuple(
-                build_row(name, run, linked_part(run, pods, own.snapshot, label))
-                for name, (own, run) in runs.items()
+                build_row(name, run, linked_part(run, pods, there.snapshot, label))
+                for name, (there, run) in runs.items()
             ),
             tuple(PlacementRow(*placement) for placement in ours.placements),
         )
@@ -312,7 +316,7 @@ class Replays:
     ) -> tuple[Cluster, Outcome]:
         """Place the pods by one policy; return the cluster and what came of it.
 
-        `name` is one of the other policies, or that of our own profile.
+        `name` is one of the other policies, or a profile of ours.
         """
         options, workload = self.options, self.workload
         plugins = int(options.has_plugins)
@@ -344,19 +348,25 @@ class Replays:
         return ExtenderPolicy(
             cluster,
             ledger,
-            self._options_on(cluster),
+            self._options_on(cluster, name),
             lag=self.options.lag,
             assumed=AssumedPods(is_counting=is_counting, clock=lambda: 0.0),
             gpu_choice=self.options.gpu_choice,
         )
 
-    def _options_on(self, cluster: Cluster) -> VerbOptions:
+    def _options_on(self, cluster: Cluster, profile: str) -> VerbOptions:
         """Return the settings of the verbs, with the mix where that is known."""
+        options = self.verb_options
+        if profile != self.settings.scoring.profile:
+            scoring = self.settings.scoring.with_profile(profile)
+            settings = self.settings.model_copy(update={"scoring": scoring})
+            options = build_replay_options(settings, self.options.lag)
         if not self.options.is_mix_known:
-            return self.verb_options
+            return options
         expected = self.workload.expected(cluster.snapshot)
-        scores = replace(self.verb_options.score_options, expected=expected)
-        return replace(self.verb_options, score_options=scores)
+        return replace(
+            options, score_options=replace(options.score_options, expected=expected)
+        )
 
 
 def _conditions(options: SimulateOptions) -> dict[str, str | int]:
@@ -372,6 +382,8 @@ def _conditions(options: SimulateOptions) -> dict[str, str | int]:
         "score plugins": "on" if options.has_plugins else "off",
         "lag": options.lag,
     }
+    if options.is_mix_known:
+        conditions["mix"] = "known"
     return conditions
 
 

@@ -260,12 +260,11 @@ class ScoringSettings(SettingsModel):
     ) -> WeightSettings:
         """Fill in the profile's weights where the file says nothing."""
         profile = PROFILES[info.data.get("profile", CLASSIC)]
-        missing = {
-            key: profile.weights.get(field.alias or key, 0)
-            for key, field in WeightSettings.model_fields.items()
-            if key not in own.model_fields_set
-        }
-        weights = own.model_copy(update=missing)
+        weights = own.model_copy()
+        for key, field in WeightSettings.model_fields.items():
+            if key not in own.model_fields_set:
+                value = profile.weights.get(field.alias or key, 0)
+                object.__setattr__(weights, key, value)  # stays one that is not given
         if not any(weights.model_dump().values()):
             raise ValueError("wanted at least one weight above 0, got none")
         return weights
@@ -354,6 +353,11 @@ class ScoringSettings(SettingsModel):
         description="Asked GPU type to the types that score 70 for it. The filter"
         " takes the asked type alone.",
     )
+
+    def with_profile(self, profile: str) -> "ScoringSettings":
+        """Return the same with another profile; keys that the file gives stay."""
+        given = self.model_dump(by_alias=True, exclude_unset=True)
+        return ScoringSettings.model_validate({**given, "profile": profile})
 
     def options(self, table: GpuTable) -> ScoreOptions:
         """Return what the terms read of them; `table` knows names of GPU types."""

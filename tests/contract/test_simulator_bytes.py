@@ -1,7 +1,7 @@
 """A replay by functions goes the way of one through the verbs' bytes."""
 
 import json
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -9,12 +9,13 @@ import pytest
 from cluster.decode.objects import PodRecord
 from cluster.ledger.changes import PodSeen
 from scoring.snapshot import IndexArray, Int64Array
+from service.runtime import build_verb_options
 from simulator.devices import tightest
 from simulator.pods import QueuedPod
 from simulator.scheduler import SchedulerRules
 from simulator.trace import pod_manifest
-from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp
-from tests.simulated import Replay, make_place, make_replay, make_row, nodes_of
+from tests.extender_app import FILTER, PRIORITIZE, ExtenderApp, make_settings
+from tests.simulated import Replay, make_place, make_row, nodes_of, trace_of
 
 ANNOTATION: Final = "gpu-extender.io/gpu-type"
 MODELS: Final = ("T4", "G2", "V100M32")
@@ -23,7 +24,7 @@ MODELS: Final = ("T4", "G2", "V100M32")
 class BytesPolicy:
     """Asks the application as kube-scheduler does."""
 
-    def __init__(self, replay: Replay, scoring: dict[str, str]) -> None:
+    def __init__(self, replay: Replay, scoring: dict[str, Any]) -> None:
         self._replay = replay
         self._app = ExtenderApp(is_synced=False, settings={"scoring": scoring})
         self._app.cell.publish(replay.ledger.build())
@@ -59,8 +60,25 @@ class BytesPolicy:
             self._app.cell.publish(self._replay.ledger.build())
 
 
+FILLING: Final[dict[str, Any]] = {
+    "strategy": "binpack",
+    "normalize": "rank",
+    "typeOrder": "weighted",
+}
+PACKING: Final[dict[str, Any]] = {
+    "profile": "packing",
+    "typeOrder": "weighted",
+    "expectedPods": [
+        {"gpus": 4, "cpuMillicores": 1000},
+        {"thousandths": 500, "cpuMillicores": 1000, "weight": 2},
+        {"types": ["T4"], "cpuMillicores": 1000},
+    ],
+}
+
+
+@pytest.mark.parametrize("scoring", [FILLING, PACKING], ids=["classic", "packing"])
 @pytest.mark.parametrize("ties", ["random", "name"])
-def test_functions_place_as_bytes_do(ties: str) -> None:
+def test_functions_place_as_bytes_do(ties: str, scoring: dict[str, Any]) -> None:
     random = np.random.default_rng(5)
     nodes = [
         make_place(f"n{i:03}", gpus=int(random.integers(0, 5)), model=MODELS[i % 3])
@@ -75,9 +93,12 @@ def test_functions_place_as_bytes_do(ties: str) -> None:
         )
         for i, gpus in enumerate(random.integers(0, 4, 150).tolist())
     ]
-    by_functions, by_bytes = make_replay(nodes, rows), make_replay(nodes, rows)
+    settings = make_settings({"scoring": scoring})
+    by_functions, by_bytes = (
+        Replay(trace_of(nodes, rows), build_verb_options(settings), settings)
+        for _ in range(2)
+    )
     rules = SchedulerRules(percentage=40, ties=ties)  # type: ignore[arg-type]
-    scoring = {"strategy": "binpack", "normalize": "rank", "typeOrder": "weighted"}
 
     plain = by_functions.run(by_functions.policy("ours"), rules)
     sent = by_bytes.run(BytesPolicy(by_bytes, scoring), rules)

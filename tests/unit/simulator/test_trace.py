@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from extender.verbs.lookup import pod_request_of_record
+from scoring.candidates import PodRequest
+from simulator.pods import QueuedPod
 from simulator.trace import TraceError, inflated, models_of, read_trace
-from tests.simulated import make_place, make_replay, make_row
+from tests.simulated import OPTIONS, make_place, make_replay, make_row
 
 NODES = """sn,cpu_milli,memory_mib,gpu,model
 n0,64000,262144,2,P100
@@ -19,6 +22,11 @@ p0,12000,16384,1,460,V100M32|P100|V100M32,LS
 p1,6000,12288,2,1000,,BE
 p2,6000,12288,0,0,,BE
 """
+
+
+def asked(pod: QueuedPod) -> PodRequest:
+    """Return what the verbs judge a pod by."""
+    return pod_request_of_record(pod.record, OPTIONS)
 
 
 def write_trace(folder: Path, nodes: str = NODES, pods: str = PODS) -> Path:
@@ -144,10 +152,10 @@ def test_the_cluster_and_the_queue_have_what_the_rows_say(tmp_path: Path) -> Non
     assert replay.cluster.devices.total.tolist() == [2000, 8000]
     assert replay.cluster.free("cpu").tolist() == [64_000, 96_000]
     first, second, third = replay.pods
-    assert first.pod_request.request == (("nvidia.com/gpu.shared", 460),)
-    assert first.pod_request.gpu_requirements.types == ("V100M32", "P100")
+    assert asked(first).request == (("nvidia.com/gpu.shared", 460),)
+    assert asked(first).gpu_requirements.types == ("V100M32", "P100")
     assert first.shape == (12_000, 1, 460, ("V100M32", "P100"))
-    assert second.pod_request.request == (("nvidia.com/gpu", 2),)
-    assert third.pod_request.request == ()
+    assert asked(second).request == (("nvidia.com/gpu", 2),)
+    assert asked(third).request == ()
     assert [pod.record.name for pod in replay.pods] == ["p0-0", "p1-1", "p2-2"]
     assert replay.cluster.fitting(first).tolist() == [True, False]

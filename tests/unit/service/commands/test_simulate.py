@@ -99,6 +99,40 @@ def test_other_policies_stand_beside_ours(
     assert len(report["placements"]) == report["pods"]
 
 
+def test_profiles_stand_beside_each_other(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = []
+    for profile in ("classic", "packing"):
+        config = tmp_path / f"{profile}.yaml"
+        config.write_text(f"scoring: {{profile: {profile}, maxScore: 7}}\n")
+        run("--trace", trace, "--config", config, "-o", "json")
+        reports.append(shown(capsys)["policies"][0])
+    config.write_text("scoring: {maxScore: 7}\n")
+
+    run(
+        *("--trace", trace, "--config", config, "-o", "json"),
+        *("--profile", "packing", "classic", "packing"),
+    )
+
+    assert shown(capsys)["policies"] == reports[::-1]
+
+
+def test_scores_may_know_the_pods_beforehand(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for more in ((), ("--known-mix",)):
+        run("--trace", trace, "--profile", "packing", *more, "-o", "json")
+        found.append(shown(capsys))
+
+    learned, known = found
+    assert known["conditions"]["mix"] == "known"
+    assert "mix" not in learned["conditions"]
+    # One GPU and a half beside each other leave two for the next pod.
+    assert known["policies"][0]["allocated"] >= learned["policies"][0]["allocated"]
+
+
 def test_one_seed_has_one_report(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,6 +265,7 @@ def test_half_of_an_input_is_refused(
         ["--arrived", "0"],
         ["--lag", "x"],
         ["--gpu-choice", "last"],
+        ["--profile", "modern"],
     ],
 )
 def test_faulty_options_are_refused(
