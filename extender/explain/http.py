@@ -17,7 +17,7 @@ from extender.explain.pod import Admit, Subject, find_subject, read_subjects
 from extender.explain.summary import QUOTA
 from extender.explain.summary_text import render_page
 from extender.tracking.last_answers import LastAnswers
-from extender.verbs.fresh_snapshot import Deadline, deadline_of
+from extender.verbs.fresh_snapshot import Deadline, DeadlineError, deadline_of
 from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import Assumed
 from extender.wire.fields import DECODE_ERRORS, decode_message
@@ -168,6 +168,11 @@ class ExplainResource:
                 self._page(subject, snapshot, options, query, deadline)
                 for subject in read()
             ]
+        except DeadlineError as error:
+            raise falcon.HTTPGatewayTimeout(
+                description="the explanation was not done within"
+                " extender.deadlineMilliseconds; ask again, or for fewer rows (limit)"
+            ) from error
         finally:
             with self._lock:
                 self._active -= 1

@@ -320,7 +320,7 @@ def _other_type(situation: Situation) -> Found:
     yield from _misspelt(situation)
     yield from _accepted(situation, np.flatnonzero(situation.fails_only(GPU_TYPE)))
     indexes = np.flatnonzero(situation.fails_only(GPU_SHARED))
-    if len(indexes):
+    if len(indexes) and wanted.linked != "required":  # parts never are
         node = situation.names[int(indexes[0])]
         name = situation.judged.options.builder.annotations.sharing
         text = f"take shared GPUs by {name}: allowed ({_nodes(len(indexes))} then)"

@@ -283,3 +283,19 @@ def test_a_device_that_no_node_has_is_written_otherwise_or_left_out(
     )
 
     assert summary.help == help_text
+
+
+@pytest.mark.parametrize(
+    ("linked", "actions"), [("preferred", ["sharing"]), ("required", [])]
+)
+def test_parts_of_gpus_are_not_proposed_to_a_pod_that_wants_linked_ones(
+    linked: str, actions: list[str]
+) -> None:
+    says = {"gpu-extender.io/gpu-type": "T4", "gpu-extender.io/linked": linked}
+    shared = {"nvidia.com/gpu.product": "Tesla-T4-SHARED"}
+
+    summary = summary_of(
+        make_pod(gpus=2, annotations=says), make_node(gpus=8, labels=shared)
+    )
+
+    assert [remedy.action for remedy in summary.remedies] == actions

@@ -83,6 +83,15 @@ def test_a_call_that_has_waited_too_long_is_an_error_with_nothing_in_it(
     assert app.call(path, make_pod(gpus=1), ["a"])
 
 
+def test_an_explanation_that_is_late_says_so_to_people(app: ExtenderApp) -> None:
+    late = app.client.simulate_post(
+        "/explain", body=json.dumps(make_pod(gpus=1)).encode(), extras=LONG_AGO
+    )
+
+    assert late.status_code == 504
+    assert "not done within extender.deadlineMilliseconds" in late.json["description"]
+
+
 def test_a_preempt_call_that_takes_too_long_is_not_answered() -> None:
     clock = Clock()
     answered: list[Preemption] = []
