@@ -157,6 +157,12 @@ def build_parser() -> argparse.ArgumentParser:
         " /etc/kubernetes/scheduler.conf; needed unless it runs as a pod with a"
         " service account, since --config switches its option --kubeconfig off",
     )
+    scheduler.add_argument(
+        "--all-pods",
+        action="store_true",
+        help="have pods without GPUs sent, too, for the weight fragmentation; while"
+        " gpu-extender is away, kube-scheduler then places no pod at all",
+    )
     _add_webhook_config(commands)
     check = commands.add_parser(
         "check-config", help="print all faults of a configuration file"
@@ -472,6 +478,7 @@ def _run_command(  # noqa: PLR0911 - one for each subcommand
             options.scheduler_name,
             options.url_prefix,
             options.scheduler_kubeconfig,
+            sends_all=options.all_pods,
         )
     if options.command == "doctor":
         return run_doctor(

@@ -24,6 +24,15 @@ HEADER: Final = """\
 # and sends us no pod that asks for none of them: write it anew when one appears.
 """
 
+HEADER_FOR_ALL: Final = """\
+# What kube-scheduler must know of gpu-extender, written by `gpu-extender
+# scheduler-config`. It sends us all pods: while we are away it places none, our own
+# pods neither.
+"""
+
+# Score plugins that draw pods to the emptiest nodes.
+SPREADING_PLUGINS: Final = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
+
 NO_KUBECONFIG: Final = """\
 # A kube-scheduler that is not a pod with a service account needs the path of its own
 # kubeconfig in `clientConnection.kubeconfig` (`--scheduler-kubeconfig`): with --config,
@@ -43,6 +52,10 @@ class SchedulerOptions:
         Path of kube-scheduler's kubeconfig; None for a pod with a service account.
     timeout_seconds : int
         When kube-scheduler gives a call up.
+    is_packing : bool
+        Whether our scores fill nodes: its own score plugins that spread are then off.
+    sends_all : bool
+        Whether pods that ask for no GPU are sent, too.
     """
 
     scheduler_name: str
@@ -50,10 +63,17 @@ class SchedulerOptions:
     kubeconfig: str | None
     weight: int
     timeout_seconds: int
+    is_packing: bool = False
+    sends_all: bool = False
 
 
 def print_scheduler_config(
-    config: Path, scheduler_name: str, url_prefix: str | None, kubeconfig: str | None
+    config: Path,
+    scheduler_name: str,
+    url_prefix: str | None,
+    kubeconfig: str | None,
+    *,
+    sends_all: bool = False,
 ) -> int:
     """Print a KubeSchedulerConfiguration that fits the cluster.
 
@@ -73,6 +93,8 @@ def print_scheduler_config(
         kubeconfig,
         weight=weight_for(settings.scoring.max_score),
         timeout_seconds=timeout_for(settings.extender.deadline_milliseconds),
+        is_packing=settings.scoring.is_packing,
+        sends_all=sends_all,
     )
     sys.stdout.write(
         render_scheduler_config(build_scheduler_config(resources, options))
@@ -112,30 +134,36 @@ def build_scheduler_config(
     if options.kubeconfig is not None:
         # With --config, kube-scheduler takes no notice of its option --kubeconfig.
         connection["kubeconfig"] = options.kubeconfig
+    profile: dict[str, Any] = {"schedulerName": options.scheduler_name}
+    if options.is_packing:
+        disabled = [{"name": name} for name in SPREADING_PLUGINS]
+        profile["plugins"] = {"score": {"disabled": disabled}}
+    extender: dict[str, Any] = {
+        "urlPrefix": options.url_prefix,
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "preemptVerb": "preempt",
+        "weight": options.weight,
+        "httpTimeout": f"{options.timeout_seconds}s",
+        "nodeCacheCapable": True,
+        "ignorable": False,
+    }
+    if not options.sends_all:
+        extender["managedResources"] = [
+            {"name": name, "ignoredByScheduler": False} for name in resources
+        ]
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": connection,
-        "profiles": [{"schedulerName": options.scheduler_name}],
-        "extenders": [
-            {
-                "urlPrefix": options.url_prefix,
-                "filterVerb": "filter",
-                "prioritizeVerb": "prioritize",
-                "preemptVerb": "preempt",
-                "weight": options.weight,
-                "httpTimeout": f"{options.timeout_seconds}s",
-                "nodeCacheCapable": True,
-                "ignorable": False,
-                "managedResources": [
-                    {"name": name, "ignoredByScheduler": False} for name in resources
-                ],
-            }
-        ],
+        "profiles": [profile],
+        "extenders": [extender],
     }
 
 
 def render_scheduler_config(config: dict[str, Any]) -> str:
     """Return the configuration as YAML."""
+    is_limited = "managedResources" in config["extenders"][0]
+    header = HEADER if is_limited else HEADER_FOR_ALL
     note = "" if "kubeconfig" in config["clientConnection"] else NO_KUBECONFIG
-    return HEADER + note + yaml.safe_dump(config, sort_keys=False)
+    return header + note + yaml.safe_dump(config, sort_keys=False)

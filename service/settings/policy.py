@@ -11,7 +11,7 @@ from scoring.gpu.requirements import MAX_TYPES
 from scoring.names import is_namespace, is_subdomain
 from scoring.packing.learning import MAX_SHAPES, ExpectedPods, ExpectedShape
 from scoring.packing.shapes import MAX_CPU, MAX_DEVICES, WHOLE, Shape
-from scoring.profiles import CLASSIC, PROFILES
+from scoring.profiles import CLASSIC, PACKING_TERMS, PROFILES
 from scoring.terms import ScoreOptions, compatible_names
 from service.settings.names import AnnotationKey, LabelKey
 from service.settings.process import NonEmpty, SettingsModel
@@ -353,6 +353,12 @@ class ScoringSettings(SettingsModel):
         description="Asked GPU type to the types that score 70 for it. The filter"
         " takes the asked type alone.",
     )
+
+    @property
+    def is_packing(self) -> bool:
+        """Whether scores go by what is left of nodes."""
+        weights = self.weights.model_dump(by_alias=True)
+        return any(weights[name] for name in PACKING_TERMS)
 
     def with_profile(self, profile: str) -> "ScoringSettings":
         """Return the same with another profile; keys that the file gives stay."""

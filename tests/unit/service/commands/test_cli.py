@@ -187,6 +187,48 @@ def test_weight_and_timeout_fit_the_settings(
     assert (extender["weight"], extender["httpTimeout"]) == printed
 
 
+@pytest.mark.usefixtures("root_logger_as_it_was")
+@pytest.mark.parametrize(
+    ("scoring", "is_off"),
+    [
+        pytest.param({}, False, id="classic"),
+        pytest.param({"profile": "spread"}, False, id="a profile that spreads"),
+        pytest.param({"profile": "packing"}, True, id="packing"),
+        pytest.param({"weights": {"fragmentation": 1}}, True, id="by its weight"),
+    ],
+)
+def test_plugins_that_spread_are_off_where_scores_fill_nodes(
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    scoring: dict[str, object],
+    *,
+    is_off: bool,
+) -> None:
+    tree = yaml.safe_load(config.read_text())
+    config.write_text(yaml.safe_dump({**tree, "scoring": scoring}))
+
+    main(["scheduler-config", "--config", str(config)])
+
+    (profile,) = yaml.safe_load(capsys.readouterr().out)["profiles"]
+    off = [
+        {"name": "NodeResourcesFit"},
+        {"name": "NodeResourcesBalancedAllocation"},
+    ]
+    assert profile.get("plugins") == ({"score": {"disabled": off}} if is_off else None)
+
+
+@pytest.mark.usefixtures("root_logger_as_it_was")
+def test_all_pods_are_sent_where_that_is_wanted(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["scheduler-config", "--config", str(config), "--all-pods"])
+
+    text = capsys.readouterr().out
+    (extender,) = yaml.safe_load(text)["extenders"]
+    assert "managedResources" not in extender
+    assert "while we are away it places none" in text
+
+
 def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
