@@ -36,6 +36,7 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
         "scheduler": {"enabled": False},
         "webhook": {"enabled": False},
     },
+    "own scheduler on the nodes' network": {"hostNetwork": True},
     "everything": {
         "certManager": {"enabled": True, "issuerRef": {"name": "ours"}},
         "webhook": {"registration": "rendered", "selfSigned": {"enabled": False}},

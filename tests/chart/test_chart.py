@@ -290,6 +290,28 @@ def test_pods_beside_their_own_scheduler_are_restricted(mode: str) -> None:
         assert "host" not in str(container.get("livenessProbe"))
 
 
+def test_on_the_nodes_network_no_two_pods_want_one_node_s_ports() -> None:
+    objects = render(HELMS[0], MODES["own scheduler on the nodes' network"])
+    (deployment,) = (o for o in objects if o["kind"] == "Deployment")
+    pod = pod_of(objects)
+
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    strategy = deployment["spec"]["strategy"]["rollingUpdate"]
+    assert strategy == {"maxUnavailable": 1, "maxSurge": 0}
+    (extender,) = pod["initContainers"]
+    assert extender["startupProbe"]["httpGet"]["scheme"] == "HTTPS"
+
+
+@helms
+def test_users_and_groups_can_be_left_to_the_platform(helm: str) -> None:
+    context = {"runAsUser": None, "fsGroup": None}
+
+    pod = pod_of(render(helm, {"podSecurityContext": context}))
+
+    assert not {"runAsUser", "fsGroup"} & set(pod["securityContext"])
+    assert pod["securityContext"]["runAsNonRoot"] is True
+
+
 def test_kube_scheduler_starts_after_its_extender_and_lives_by_it() -> None:
     pod = pod_of(render(HELMS[0], {}))
 

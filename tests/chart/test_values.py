@@ -101,6 +101,14 @@ CONTRADICTIONS: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
         ),
         "metrics.serviceMonitor.enabled: wanted false with webhook.enabled: false",
     ),
+    "a policy for the nodes' network": (
+        {"hostNetwork": True, "networkPolicy": {"enabled": True}},
+        "networkPolicy.enabled: wanted false with hostNetwork: true",
+    ),
+    "what the chart writes for its own scheduler": (
+        {"config": {"server": {"schedulerHealthUrl": "https://127.0.0.1:1/livez"}}},
+        "config.server.schedulerHealthUrl: wanted nothing with scheduler.enabled: true",
+    ),
     "no time to drain": (
         {"terminationGracePeriodSeconds": 10},
         "terminationGracePeriodSeconds: wanted at least 20",
@@ -180,6 +188,10 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
     "another scheduler's name": {
         "scheduler": OFF,
         "config": {"injection": {"schedulerName": "theirs"}},
+    },
+    "another scheduler's health": {
+        "scheduler": OFF,
+        "config": {"server": {"schedulerHealthUrl": "https://127.0.0.1:10259/livez"}},
     },
     "IPv6": {"config": {"server": {"host": "::1"}}},
     "values for charts above": {"global": {"storageClass": "fast"}},

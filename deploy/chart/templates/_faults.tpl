@@ -45,7 +45,6 @@ says wrongly, values.schema.json refuses.
   "webhook.url" "the API server calls the chart's Service"
   "webhook.clientCaFile" "kubelet's probes come by the same port and have no certificate"
   "server.probePort" "kubelet's probes come by webhook.port"
-  "server.schedulerHealthUrl" "the chart writes it where scheduler.enabled is true"
 -}}
 {{- range $path, $why := $written -}}
 {{- $steps := splitList "." $path -}}
@@ -69,8 +68,11 @@ says wrongly, values.schema.json refuses.
 {{- $faults = append $faults (printf "config.injection.schedulerName: wanted scheduler.name, %q, or nothing, got %q: two schedulers would give away the same GPUs" $scheduler.name (toString $sendsTo)) -}}
 {{- end -}}
 {{- end -}}
-{{- if hasKey (get $config "extender" | default dict) "schedulerLease" -}}
-{{- $faults = append $faults "config.extender.schedulerLease: wanted nothing with scheduler.enabled: true, since the chart writes it" -}}
+{{- range $path := list "extender.schedulerLease" "server.schedulerHealthUrl" -}}
+{{- $steps := splitList "." $path -}}
+{{- if hasKey (get $config (first $steps) | default dict) (last $steps) -}}
+{{- $faults = append $faults (printf "config.%s: wanted nothing with scheduler.enabled: true, since the chart writes it" $path) -}}
+{{- end -}}
 {{- end -}}
 {{- if not $webhook.enabled -}}
 {{- $faults = append $faults "webhook.enabled: wanted true with scheduler.enabled: true. Without the webhook nobody sends GPU pods to the second scheduler, and the cluster's own would give away the same GPUs" -}}
@@ -98,6 +100,9 @@ says wrongly, values.schema.json refuses.
 {{- if $values.networkPolicy.enabled -}}
 {{- $faults = append $faults "networkPolicy.enabled: wanted false with scheduler.enabled: false, since no NetworkPolicy applies to pods on the host's network" -}}
 {{- end -}}
+{{- end -}}
+{{- if and $scheduler.enabled $values.hostNetwork $values.networkPolicy.enabled -}}
+{{- $faults = append $faults "networkPolicy.enabled: wanted false with hostNetwork: true, since no NetworkPolicy applies to pods on the host's network" -}}
 {{- end -}}
 
 {{- if $webhook.enabled -}}
