@@ -6,6 +6,7 @@ from functools import partial
 from types import MappingProxyType
 
 import falcon
+from falcon.app_helpers import default_serialize_error
 
 from cluster.ledger.writer import NotSyncedError, SnapshotCell
 from extender.explain.http import ExplainResource
@@ -84,6 +85,18 @@ class LastHandler:
         ) from error
 
 
+def write_error(
+    req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError
+) -> None:
+    """Write an error as falcon does, and as a line to who takes text but no JSON."""
+    if req.client_accepts(falcon.MEDIA_JSON) or not req.client_accepts("text/plain"):
+        default_serialize_error(req, resp, error)
+        return
+    words = [error.title or error.status, error.description]
+    resp.text = ": ".join(str(word) for word in words if word) + "\n"
+    resp.content_type = falcon.MEDIA_TEXT
+
+
 def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     cell: SnapshotCell,
     options: Callable[[], VerbOptions],
@@ -122,6 +135,7 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
         Of the kube-scheduler in the same pod, None where there is none.
     """
     app = falcon.App()
+    app.set_error_serializer(write_error)
     app.add_middleware(RequestMiddleware(metrics, health, deadline_seconds))
     app.add_error_handler(Exception, LastHandler(webhook))
     app.add_error_handler(WireError, MalformedHandler(answered.note_fault))

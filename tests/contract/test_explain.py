@@ -324,6 +324,29 @@ def test_an_unknown_pod_is_404_with_its_name(small: ExtenderApp) -> None:
 
 
 @pytest.mark.parametrize(
+    ("accept", "text"),
+    [
+        pytest.param("text/plain", "404 Not Found: no pod ml/ghost", id="text"),
+        pytest.param("text/*", "404 Not Found: no pod ml/ghost", id="any text"),
+        pytest.param("text/plain, application/json;q=0.5", '{"title"', id="both"),
+        pytest.param("image/png", "", id="neither"),
+    ],
+)
+def test_whoever_takes_text_alone_reads_why_there_is_no_explanation(
+    small: ExtenderApp, accept: str, text: str
+) -> None:
+    answer = small.client.simulate_get(
+        "/explain",
+        query_string="namespace=ml&pod=ghost",
+        headers={"Accept": accept},
+    )
+
+    assert answer.status_code == 404
+    assert answer.text.startswith(text)
+    assert bool(answer.text) == bool(text)
+
+
+@pytest.mark.parametrize(
     ("query", "named"),
     [
         pytest.param("", "namespace and no pod", id="nothing given"),
