@@ -217,6 +217,41 @@ def test_kube_scheduler_is_started_as_scheduler_config_says() -> None:
     assert got == wanted
 
 
+SCORINGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "classic": {},
+    "packing": {"profile": "packing"},
+    "training": {"profile": "training"},
+    "spread": {"profile": "spread"},
+    "one weight": {"weights": {"scarcity": 5}},
+    "packing without its weights": {
+        "profile": "packing",
+        "weights": {"fragmentation": 0, "scarcity": 0, "utilization": 1},
+    },
+}
+
+
+@helms
+@pytest.mark.parametrize("scoring", SCORINGS.values(), ids=list(SCORINGS))
+def test_kube_scheduler_does_not_spread_what_our_scores_pack(
+    helm: str, scoring: Mapping[str, Any], tmp_path: Path
+) -> None:
+    objects = render(helm, {"config": {"scoring": scoring}})
+
+    file = find(objects, "ConfigMap", "gpu-extender-scheduler-")["data"]["config.yaml"]
+    wanted = build_scheduler_config(
+        [],
+        SchedulerOptions(
+            scheduler_name="gpu-extender-scheduler",
+            url_prefix="",
+            kubeconfig=None,
+            weight=10,
+            timeout_seconds=1,
+            is_packing=settings_of(objects, tmp_path).scoring.is_packing,
+        ),
+    )
+    assert yaml.safe_load(file)["profiles"] == wanted["profiles"]
+
+
 def test_the_managed_resources_are_those_of_the_settings_and_the_table() -> None:
     table = tomllib.loads((ROOT / "scoring/data/gpu_models.toml").read_text())
     scope: ResourceScope = Settings().scope()

@@ -192,6 +192,16 @@ webhook:
 {{- $names | toJson -}}
 {{- end -}}
 
+{{/* Whether our scores fill nodes, empty if not: by the weights, or those of the profile. */}}
+{{- define "gpu-extender.isPacking" -}}
+{{- $scoring := get .Values.config "scoring" | default dict -}}
+{{- $weights := get $scoring "weights" | default dict -}}
+{{- $usual := ternary 100 0 (has (get $scoring "profile") (list "packing" "training")) -}}
+{{- range $term := list "fragmentation" "scarcity" -}}
+{{- if hasKey $weights $term | ternary (get $weights $term) $usual | int -}}yes{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What kube-scheduler is started with. */}}
 {{- define "gpu-extender.schedulerConfig" -}}
 {{- $deadline := dig "extender" "deadlineMilliseconds" 800 .Values.config | int -}}
@@ -210,6 +220,13 @@ leaderElection:
   resourceName: {{ include "gpu-extender.schedulerLease" . }}
 profiles:
 - schedulerName: {{ .Values.scheduler.name }}
+  {{- if include "gpu-extender.isPacking" . }}
+  plugins:
+    score:
+      disabled:
+      - name: NodeResourcesFit
+      - name: NodeResourcesBalancedAllocation
+  {{- end }}
 extenders:
 - urlPrefix: http://127.0.0.1:{{ $port }}/scheduler
   filterVerb: filter
