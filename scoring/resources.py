@@ -15,6 +15,9 @@ MAX_REMEMBERED: Final = 4096
 
 _MAX_REMEMBERED_NAME: Final = 317
 
+# `[<compute>c.]<slices>g.<memory>gb`, with `.me` and the like behind it
+_PROFILE_MEMORY: Final = re.compile(r"/mig-(?:\d+c\.)?\d+g\.(\d+)gb(?![a-z0-9])")
+
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 
 # Shares of GPUs, under the name that NVIDIA's device plugin gives them.
@@ -138,6 +141,16 @@ def is_part(resource: str) -> bool:
         or resource.endswith(".shared")
         or (is_amd_partition(resource) and not resource.startswith(_AMD_WHOLE))
     )
+
+
+def profile_memory_gib(resource: str) -> int:
+    """Return the memory that a MIG profile has by its name; 0 where it names none.
+
+    >>> profile_memory_gib("nvidia.com/mig-3g.40gb"), profile_memory_gib("x.com/gpu")
+    (40, 0)
+    """
+    match = _PROFILE_MEMORY.search(resource)
+    return int(match[1]) if match else 0
 
 
 def is_whole_gpu(resource: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cluster.decode.objects import Container, PodSpec, ResourceRequirements
 from injector.admitted_pod import FallenResource
-from injector.fallback.chains import Chains, profile_memory_gib, short_name
+from injector.fallback.chains import Chains, short_name
 from injector.fallback.choice import Alternative
 from injector.fallback.simulation import MinimumGpu
 from scoring.faults import Fault
@@ -18,7 +18,7 @@ from scoring.pod_request import (
     extended_fault,
 )
 from scoring.quantity import QuantityError, parse_amount
-from scoring.resources import any_resource, is_whole_gpu
+from scoring.resources import any_resource, is_whole_gpu, profile_memory_gib
 
 # A pod that asks for one resource has a handful; more need several long chains at once.
 MAX_ALTERNATIVES: Final = 256

@@ -1,6 +1,5 @@
 """Fallback chains: GPU resources that may stand in for one another."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -9,9 +8,6 @@ from typing import Final
 from scoring.faults import Fault
 from scoring.names import is_extended_resource
 from scoring.resources import ResourceScope
-
-# `[<compute>c.]<slices>g.<memory>gb`, with `.me` and the like behind it
-_PROFILE_MEMORY: Final = re.compile(r"/mig-(?:\d+c\.)?\d+g\.(\d+)gb(?![a-z0-9])")
 
 _MIN_MEMBERS: Final = 2
 
@@ -116,13 +112,3 @@ def short_name(resource: str) -> str:
     ('2g.20gb', 'gpu')
     """
     return resource.rpartition("/")[2].removeprefix("mig-")
-
-
-def profile_memory_gib(resource: str) -> int:
-    """Return the memory that a MIG profile has by its name; 0 where it names none.
-
-    >>> profile_memory_gib("nvidia.com/mig-3g.40gb"), profile_memory_gib("x.com/gpu")
-    (40, 0)
-    """
-    match = _PROFILE_MEMORY.search(resource)
-    return int(match[1]) if match else 0

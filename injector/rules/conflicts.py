@@ -20,7 +20,7 @@ from injector.rules.rules import InjectionRule, RuleMap, Rules
 from scoring.faults import Fault
 from scoring.gpu.requirements import GpuAnnotations, GpuRequirementsError
 from scoring.quantity import format_quantity
-from scoring.resources import BYTE_RESOURCES
+from scoring.resources import BYTE_RESOURCES, profile_memory_gib
 
 _PAGE: Final = 4096
 
@@ -164,7 +164,10 @@ def list_fallback_gaps(rules: Rules, chains: Iterable[Sequence[str]]) -> list[st
 
 
 def _gaps(row: _Row, source: str, target: str) -> Iterator[str]:
-    """Yield what a pod of `source` has less of as one of `target`."""
+    """Yield what a pod of `source` has less of as one of `target`.
+
+    A smaller slice may give less, as its memory is less.
+    """
     if target not in row.rules:
         yield (
             f"{row.path_of(source)}: falls to {target}, which has no rule for this"
@@ -172,16 +175,19 @@ def _gaps(row: _Row, source: str, target: str) -> Iterator[str]:
         )
         return
     given = {item.name: item for item in row.rules[target].resources}
+    before, then = profile_memory_gib(source), profile_memory_gib(target)
+    part = min(Fraction(then, before), Fraction(1)) if before and then else Fraction(1)
+    part_of = " in proportion to its memory" if part < 1 else ""
     for item in row.rules[source].resources:
         after = given[item.name].per_gpu if item.name in given else Fraction(0)
-        if after < item.per_gpu:
+        if after < item.per_gpu * part:
             less, more = (
                 format_quantity(amount, is_binary=item.is_binary)
                 for amount in (after, item.per_gpu)
             )
             yield (
-                f"{row.path_of(target)}: {less} {item.name} per GPU is less than the"
-                f" {more} of {source}, which falls to it"
+                f"{row.path_of(target)}: {less} {item.name} per GPU is less{part_of}"
+                f" than the {more} of {source}, which falls to it"
             )
 
 

@@ -3,9 +3,9 @@ import pytest
 from injector.fallback.chains import (
     Chains,
     find_chain_faults,
-    profile_memory_gib,
     short_name,
 )
+from scoring.resources import profile_memory_gib
 from tests.builders import SCOPE
 
 MIG_1G = "nvidia.com/mig-1g.10gb"

@@ -721,6 +721,44 @@ def test_rules_that_a_fall_leaves_or_loses_by_are_listed() -> None:
     assert list_fallback_gaps(rules, []) == []
 
 
+def test_a_smaller_slice_may_give_less_as_its_memory_is_less() -> None:
+    text = json.dumps(
+        {
+            "resourceMap": {
+                "A100": {
+                    resource: {"resourceList": [{"name": "cpu", "coefficient": cpu}]}
+                    for resource, cpu in (
+                        ("nvidia.com/mig-3g.40gb", 6),
+                        ("nvidia.com/mig-2g.20gb", 3),
+                        ("nvidia.com/mig-1g.10gb", 1),
+                        ("nvidia.com/gpu", 5),
+                    )
+                }
+            }
+        }
+    )
+    rules = parse_rules(text, "rules", RULE_CONTEXT)
+    chain = [f"nvidia.com/mig-{name}" for name in ("3g.40gb", "2g.20gb", "1g.10gb")]
+
+    found = list_fallback_gaps(rules, [(*chain, "nvidia.com/gpu")])
+
+    small, whole = "resourceMap.A100.nvidia.com/mig-1g.10gb", "nvidia.com/gpu"
+    assert found == [
+        (
+            f"{small}: 1 cpu per GPU is less in proportion to its memory than the 6 of"
+            f" {chain[0]}, which falls to it"
+        ),
+        (
+            f"resourceMap.A100.{whole}: 5 cpu per GPU is less than the 6 of {chain[0]},"
+            " which falls to it"
+        ),
+        (
+            f"{small}: 1 cpu per GPU is less in proportion to its memory than the 3 of"
+            f" {chain[1]}, which falls to it"
+        ),
+    ]
+
+
 def test_memory_without_its_unit_is_told() -> None:
     text = file_with(
         '{"name": "memory", "coefficient": 8}',

@@ -34,6 +34,15 @@ def test_a_sound_configuration_has_no_faults(
     assert capsys.readouterr() == ("config.yaml: no faults\n", "")
 
 
+def test_the_shipped_configuration_has_neither_faults_nor_warnings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(["check-config", str(ROOT / "configs" / "demo.yaml")])
+
+    assert status == 0
+    assert capsys.readouterr() == ("demo.yaml: no faults\n", "")
+
+
 def test_a_type_in_a_rule_that_nobody_knows_is_a_warning(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
