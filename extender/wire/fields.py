@@ -6,6 +6,7 @@ value and another the last: such an object says nothing.
 """
 
 import itertools
+import re
 from typing import Any, Final
 
 import msgspec
@@ -121,6 +122,31 @@ def check_count(raw: bytes | msgspec.Raw, mark: bytes, marks: int, wanted: str) 
     PERF: counted in the bytes, before objects are made of all that they hold.
     """
     if len(raw) > marks and bytes(raw).count(mark) > marks:
+        raise TooLargeError(f"wanted at most {wanted}, got more")
+
+
+_METADATA: Final = b'"metadata"'
+
+# The same key with any of its letters as an escape, which is as legal.
+_ESCAPED_METADATA: Final = re.compile(
+    b'"%b"' % b"".join(rb"(?:%c|\\u00(?i:%x))" % (c, c) for c in b"metadata")
+)
+
+# How the escape of a small letter begins; those that Go writes begin otherwise.
+_ESCAPED_LETTERS: Final = (rb"\u006", rb"\u007")
+
+
+def check_objects(raw: bytes | msgspec.Raw, most: int, wanted: str) -> None:
+    """Raise `TooLargeError` if more than `most` objects have metadata.
+
+    PERF: as `check_count`; only where letters are escaped, key by key.
+    """
+    check_count(raw, _METADATA, most, wanted)
+    data = bytes(raw)
+    if not any(start in data for start in _ESCAPED_LETTERS):
+        return
+    found = _ESCAPED_METADATA.finditer(data)
+    if next(itertools.islice(found, most, None), None) is not None:
         raise TooLargeError(f"wanted at most {wanted}, got more")
 
 

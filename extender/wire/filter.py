@@ -21,6 +21,7 @@ from extender.wire.fields import (
     MAX_TREE_BYTES,
     TooLargeError,
     check_count,
+    check_objects,
     decode_message,
     decode_pod,
     fold_object,
@@ -201,7 +202,7 @@ def _decode_unusual(body: bytes, max_nodes: int) -> ExtenderArgs:
     elif raw_nodes is not None:
         # The list has one, too.
         wanted = f"{max_nodes} nodes"
-        check_count(raw_nodes, b'"metadata"', max_nodes + 1, wanted)
+        check_objects(raw_nodes, max_nodes + 1, wanted)
         nodes = _read_nodes(raw_nodes, faults)
         names = tuple(nodes)
         if len(names) > max_nodes:

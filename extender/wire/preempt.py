@@ -16,6 +16,7 @@ from extender.wire.fields import (
     MAX_FAULTS,
     MAX_KEYS,
     check_count,
+    check_objects,
     decode_message,
     decode_pod,
     fold_object,
@@ -147,7 +148,7 @@ def decode_preempt_args(body: bytes, max_nodes: int = MAX_KEYS) -> PreemptArgs:
         check_count(meta, b"}", most + max_nodes + 1, wanted)
         victims = _read_candidates(meta, _META_KEY, max_nodes, faults)
     elif full is not None and meta is None:
-        check_count(full, b'"metadata"', most, wanted)
+        check_objects(full, most, wanted)
         victims = _read_candidates(full, _FULL_KEY, max_nodes, faults)
     else:
         got = "neither" if meta is None else "both"

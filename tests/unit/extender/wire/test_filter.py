@@ -249,6 +249,16 @@ def test_names_are_the_same_whichever_way_a_body_takes(names: bytes) -> None:
 
 MANY: Final = 2_000_000
 
+# The key "metadata", as a client may write it, too.
+ESCAPED: Final = (
+    b"met\\u0061data",
+    b"\\u006detadata",
+    b"\\u006Detadata",
+    b"me\\u0074\\u0061data",
+    b"metadat\\u0061",
+    b"".join(b"\\u%04x" % letter for letter in b"metadata"),
+)
+
 
 @pytest.mark.parametrize(
     "keys",
@@ -268,6 +278,14 @@ MANY: Final = 2_000_000
             b'"Nodes":{"items":[%b]}'
             % b",".join(b'{"met\\u0061data":{"name":"n%d"}}' % i for i in range(200)),
             id="nodes, spelt otherwise",
+        ),
+        *(
+            pytest.param(
+                b'"Nodes":{"items":[%b%b]}' % (item, (b"," + item) * (MANY // 4)),
+                id=f"nodes with {spelling.decode()}",
+            )
+            for spelling in ESCAPED
+            for item in [b'{"%b":{"name":"n"}}' % spelling]
         ),
         pytest.param(
             b'"Nodes":{"items":[{"metadata":5}%b]}' % (b',{"metadata":5}' * MANY),

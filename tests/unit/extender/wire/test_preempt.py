@@ -242,6 +242,13 @@ MANY: Final = 1_000_000
             id="victims as whole pods",
         ),
         pytest.param(
+            full(
+                b'{"Pods":[{"met\\u0061data":{"uid":"u"}}%b]}'
+                % (b',{"met\\u0061data":{"uid":"u"}}' * MANY)
+            ),
+            id="victims as whole pods, spelt otherwise",
+        ),
+        pytest.param(
             meta(b"{}%b" % (b',"n":{}' * MANY)), id="one node again and again"
         ),
         pytest.param(
