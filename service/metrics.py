@@ -3,7 +3,9 @@
 Labels have few, known values; their children are made once and kept.
 """
 
+import platform
 from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
 from typing import Final
 
 import numpy as np
@@ -179,6 +181,14 @@ class Metrics:
 
     def _build_process(self) -> None:
         """Build what is counted of the process itself."""
+        prometheus_client.ProcessCollector(registry=self.registry)
+        build = prometheus_client.Gauge(
+            "gpu_extender_build_info",
+            "1, with the version of the program and of its Python.",
+            ["version", "python"],
+            registry=self.registry,
+        )
+        build.labels(version("gpu-extender"), platform.python_version()).set(1)
         refused = self._counter(
             "gpu_extender_requests_refused",
             "Requests answered 503 at once: the face works on as many as it may.",

@@ -118,6 +118,12 @@ def deadline_seconds(settings: Settings) -> dict[str, float]:
     }
 
 
+def slow_seconds(settings: Settings) -> float:
+    """Return how long a call may take that is not logged."""
+    limit = settings.logging.slow_call_milliseconds
+    return limit / 1000 if limit else float("inf")
+
+
 def scheduler_names(settings: Settings) -> frozenset[str]:
     """Return which schedulers' pods we are to be asked about; empty for the default."""
     name = settings.injection.scheduler_name
@@ -338,6 +344,7 @@ class Runtime:
             answered=answered,
             link=self._link,
             deadline_seconds=deadlines,
+            slow_seconds=slow_seconds(self.live.settings),
             is_stuck=lambda: slots.is_stuck(deadlines["extender"]),
             self_check=self_check,
             admit=preview_by(self._webhook.admission.preview),

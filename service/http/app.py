@@ -107,6 +107,7 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     answered: LastAnswers,
     link: ClusterLink | None = None,
     deadline_seconds: Mapping[str, float] = MappingProxyType({}),
+    slow_seconds: float = float("inf"),
     is_stuck: Callable[[], bool] = lambda: False,
     self_check: SelfCheck | None = None,
     admit: Admit | None = None,
@@ -123,6 +124,8 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
         None for a cluster from files.
     deadline_seconds
         face -> age of a request at which the work on it stops; none if it has none
+    slow_seconds
+        A verb's call that took longer is logged.
     is_stuck
         Whether every call that the extender may work on has passed its deadline.
     self_check
@@ -136,7 +139,9 @@ def create_app(  # noqa: PLR0913 - each is one thing that routes are built over
     """
     app = falcon.App()
     app.set_error_serializer(write_error)
-    app.add_middleware(RequestMiddleware(metrics, health, deadline_seconds))
+    app.add_middleware(
+        RequestMiddleware(metrics, health, deadline_seconds, slow_seconds)
+    )
     app.add_error_handler(Exception, LastHandler(webhook))
     app.add_error_handler(WireError, MalformedHandler(answered.note_fault))
     app.add_error_handler(TooLargeError, reject_too_large)

@@ -1,6 +1,7 @@
 """Work around each request: id, time, limits on concurrency, notice of the end."""
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +15,8 @@ from service.http.waitress_channel import ARRIVED_KEY, WsgiApp
 from service.logs import REQUEST_ID
 from service.metrics import Metrics
 from service.settings.process import ServerSettings, WebhookSettings
+
+logger = logging.getLogger(__name__)
 
 FILTER_PATH: Final = "/scheduler/filter"
 
@@ -57,6 +60,9 @@ _OBJECT_PATHS: Final = frozenset({MUTATE_PATH, EXPLAIN_PATH, DOCTOR_PATH})
 # Of a caller's `X-Request-Id`, which each log line of the request repeats.
 MAX_REQUEST_ID: Final = 128
 
+# Between two lines about slow calls: when all are slow, logs must not add to it.
+SLOW_LINE_SECONDS: Final = 1.0
+
 
 class RequestMiddleware:
     """Falcon middleware around every request.
@@ -67,6 +73,8 @@ class RequestMiddleware:
     ----------
     deadline_seconds : mapping
         face -> age of a request at which the work on it stops; none if it has none
+    slow_seconds : float
+        A verb's call that took longer is logged.
     """
 
     def __init__(
@@ -74,6 +82,8 @@ class RequestMiddleware:
         metrics: Metrics,
         health: Health,
         deadline_seconds: Mapping[str, float] | None = None,
+        slow_seconds: float = float("inf"),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._metrics = metrics
         self._health = health
@@ -82,12 +92,16 @@ class RequestMiddleware:
             path: (deadline_seconds or {}).get(face, float("inf"))
             for path, face in FACE_OF_PATH.items()
         }
+        self._slow_seconds = slow_seconds
+        self._monotonic = monotonic
+        self._slow_told = -SLOW_LINE_SECONDS
+        self._slow_untold = 0
         self._numbers = itertools.count(1)
         self._start = f"{time.time_ns():x}"
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Note the time, name the request for its log lines, refuse giants."""
-        arrived = req.env.get(ARRIVED_KEY) or time.monotonic()
+        arrived = req.env.get(ARRIVED_KEY) or self._monotonic()
         req.context.arrived = arrived
         limit = self._deadline_seconds.get(req.path)
         if limit is not None:
@@ -107,11 +121,35 @@ class RequestMiddleware:
         """Count a verb's request; while draining, close the connection."""
         verb = VERB_OF_PATH.get(req.path)
         if verb is not None:
-            seconds = time.monotonic() - req.context.arrived
+            seconds = self._monotonic() - req.context.arrived
             self._metrics.request_answered(verb, str(resp.status), seconds)
+            if seconds > self._slow_seconds:
+                self._tell_slow(verb, str(resp.status), seconds, req)
         if self._health.is_draining:
             resp.set_header("Connection", "close")
         REQUEST_ID.set("")  # the thread's next lines are not this request's
+
+    def _tell_slow(
+        self, verb: str, status: str, seconds: float, req: falcon.Request
+    ) -> None:
+        """Log a slow call, or count it towards the next line.
+
+        Two threads at once may both log, or one count be lost: it is about when.
+        """
+        now = self._monotonic()
+        if now - self._slow_told < SLOW_LINE_SECONDS:
+            self._slow_untold += 1
+            return
+        self._slow_told, untold = now, self._slow_untold
+        self._slow_untold = 0
+        fields = {
+            "verb": verb,
+            "seconds": round(seconds, 3),
+            "status": status,
+            "body_bytes": req.content_length or 0,
+            "others": untold,
+        }
+        logger.warning("slow call", extra={"fields": fields})
 
 
 def _printable(request_id: str) -> str:

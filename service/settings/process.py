@@ -382,8 +382,15 @@ class ElectionSettings(SettingsModel):
 
 
 class LoggingSettings(SettingsModel):
-    """Log level."""
+    """What is logged."""
 
     level: Literal["debug", "info", "warning", "error"] = pydantic.Field(
         default="info", description="`debug` logs each request."
+    )
+    slow_call_milliseconds: int = pydantic.Field(
+        default=500,
+        ge=0,
+        le=60_000,
+        description="A call of a verb or a review that took longer is logged, one a"
+        " second at most; 0 logs none.",
     )

@@ -42,6 +42,8 @@ def test_each_metric_is_on_the_page_with_its_type_and_labels() -> None:
         for family in metrics.registry.collect()
     }
 
+    if "process_open_fds" not in found:  # it takes /proc
+        rows = {name: row for name, row in rows.items() if "process_" not in name}
     assert {name: kind for name, (kind, _) in rows.items()} == found
     labels = {
         "gpu_extender_request_duration_seconds": {"verb"},

@@ -1,4 +1,6 @@
 import datetime as dt
+import importlib.metadata
+import platform
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +24,7 @@ from service.collectors import (
 from service.http.health import Health
 from service.http.middleware import FACE_OF_PATH, FILTER_PATH, RequestMiddleware
 from service.http.pages import MetricsResource
+from service.http.waitress_channel import ARRIVED_KEY
 from service.metrics import Metrics, outcome_of_status
 from tests.builders import make_node, make_pod, make_snapshot
 from tests.fakes.outcomes import make_filter_outcome, make_prioritize_outcome
@@ -356,6 +359,53 @@ def test_requests_of_the_verbs_alone_are_timed() -> None:
         value_of(metrics, "requests_total", verb="filter", outcome="bad_request") == 1
     )
     assert value_of(metrics, "request_duration_seconds_count", verb="filter") == 2
+
+
+def call_filter(middleware: RequestMiddleware, arrived: float) -> None:
+    environ = falcon.testing.create_environ(FILTER_PATH, method="POST", body="{}")
+    environ[ARRIVED_KEY] = arrived
+    request, response = falcon.Request(environ), falcon.Response()
+    middleware.process_request(request, response)
+    middleware.process_response(request, response, None, _req_succeeded=True)
+
+
+def test_slow_calls_are_logged_but_not_all_of_many(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [100.0]
+    health = Health(SnapshotCell(), dict, stale_after_seconds=1.0)
+    middleware = RequestMiddleware(
+        Metrics(), health, slow_seconds=0.5, monotonic=lambda: now[0]
+    )
+
+    call_filter(middleware, 99.6)  # not slow
+    for _ in range(3):
+        call_filter(middleware, 99.0)
+    now[0] = 101.0
+    call_filter(middleware, 100.0)
+
+    lines = [record.__dict__["fields"] for record in caplog.records]
+    assert lines == [
+        {
+            "verb": "filter",
+            "seconds": 1.0,
+            "status": "200 OK",
+            "body_bytes": 2,
+            "others": others,
+        }
+        for others in (0, 2)
+    ]
+
+
+def test_the_version_and_the_process_are_shown() -> None:
+    registry = Metrics().registry
+
+    labels = {
+        "version": importlib.metadata.version("gpu-extender"),
+        "python": platform.python_version(),
+    }
+    assert registry.get_sample_value("gpu_extender_build_info", labels) == 1
+    assert (registry.get_sample_value("process_resident_memory_bytes") or 0) > 2**20
 
 
 def test_the_page_is_in_the_text_format_of_prometheus() -> None:
