@@ -6,10 +6,12 @@ that of the environment variable K8S.
 """
 
 import contextlib
+import fcntl
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +31,8 @@ HERE: Final = Path(__file__).resolve().parent
 LOGS: Final = HERE / ".logs"
 KEPT_RUNS: Final = 10
 SERVICE: Final = "gpu-extender"
+# Of all runs on this machine.
+WHOLE_MACHINE: Final = Path(tempfile.gettempdir()) / "gpu-extender-e2e-machine"
 LOG_FOLDER: Final = pytest.StashKey[Path]()
 
 
@@ -46,6 +50,17 @@ def pytest_terminal_summary(
     """Say where the logs of the processes are."""
     if LOG_FOLDER in config.stash:
         terminalreporter.write_line(f"process logs: {config.stash[LOG_FOLDER]}")
+
+
+@pytest.fixture
+def whole_machine() -> Iterator[None]:
+    """The machine's processors, as long as no run of another minor has asked for them.
+
+    For several replicas under load, which are late where those of others are, too.
+    """
+    with WHOLE_MACHINE.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

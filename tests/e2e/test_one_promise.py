@@ -51,7 +51,10 @@ def client(fresh_control_plane: ControlPlane) -> ApiClient:
 
 
 @pytest.fixture
-def fresh_product(fresh_control_plane: ControlPlane) -> Iterator[Product]:
+def fresh_product(
+    whole_machine: None,  # noqa: ARG001 - asked for before anything starts
+    fresh_control_plane: ControlPlane,
+) -> Iterator[Product]:
     """gpu-extender as it ships, with the shipped time to drain."""
     settings = {"server": {"drainSeconds": 5}}
     with Product(fresh_control_plane, settings=settings) as installed:
