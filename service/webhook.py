@@ -150,7 +150,7 @@ class Webhook:
             NameCheck(
                 scope,
                 _annotations_of(all_settings),
-                frozenset({settings.scheduler_opt_out_label}),
+                _labels_of(all_settings),
             ),
         )
 
@@ -193,6 +193,12 @@ def _annotations_of(settings: Settings) -> frozenset[str]:
             "gpu-extender.io/allocated",
         )
     )
+
+
+def _labels_of(settings: Settings) -> frozenset[str]:
+    """Return the labels of pods that are read."""
+    read = (settings.injection.scheduler_opt_out_label, settings.labels.job)
+    return frozenset(filter(None, read))
 
 
 def _injected_request(

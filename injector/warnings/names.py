@@ -22,7 +22,7 @@ _SEPARATORS: Final = re.compile(r"[-_.]")
 
 @dataclass(frozen=True, slots=True)
 class NameCheck:
-    """Warns of misspelled annotations, which would be passed over without a word.
+    """Warns of misspelled annotations and labels, else passed over without a word.
 
     Attributes
     ----------
@@ -58,8 +58,8 @@ class NameCheck:
             if key in self.labels:
                 yield f"annotation {key} has no effect: it is read from the labels"
             elif key.startswith(OWN_PREFIX):
-                near = difflib.get_close_matches(key, sorted(self.annotations), 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
+                near = _near(key, self.annotations)
+                hint = f"; did you mean {near}?" if near else ""
                 yield f"annotation {shorten(key)} is not known, has no effect{hint}"
             elif _plain(key) in self._plain:
                 meant = self._plain[_plain(key)]
@@ -67,8 +67,20 @@ class NameCheck:
 
     def _of_labels(self, keys: Iterable[str]) -> Iterable[str]:
         for key in keys:
-            if key in self.annotations and key not in self.labels:
+            if key in self.labels or len(key) > _MAX_KEY:
+                continue
+            if key in self.annotations:
                 yield f"label {key} has no effect: it is read from the annotations"
+            elif key.startswith(OWN_PREFIX):
+                near = _near(key, self.labels | self.annotations)
+                kind = "the annotation " if near in self.annotations else ""
+                hint = f"; did you mean {kind}{near}?" if near else ""
+                yield f"label {shorten(key)} is not known, has no effect{hint}"
+
+
+def _near(key: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like `key`; empty if none is."""
+    return next(iter(difflib.get_close_matches(key, sorted(known), 1)), "")
 
 
 def _plain(name: str) -> str:

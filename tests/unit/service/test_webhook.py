@@ -62,12 +62,14 @@ def review_late(client: falcon.testing.TestClient, **asked: str) -> dict[str, An
     return send_review(client, asked, {ARRIVED_KEY: 1e-9})
 
 
-def send_review(
+def send_review(  # noqa: PLR0913 - all but the first three are optional
     client: falcon.testing.TestClient,
     asked: dict[str, str],
     environ: dict[str, Any],
     annotations: Mapping[str, str] = MappingProxyType({TRIGGER: "V100"}),
     more: Sequence[dict[str, Any]] = (),
+    *,
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the response to a review; `environ` goes into its WSGI environment."""
     container = {"name": "main", "resources": {"limits": asked, "requests": asked}}
@@ -80,7 +82,11 @@ def send_review(
             "namespace": "ml",
             "operation": "CREATE",
             "object": {
-                "metadata": {"name": "p", "annotations": dict(annotations)},
+                "metadata": {
+                    "name": "p",
+                    "annotations": dict(annotations),
+                    "labels": dict(labels),
+                },
                 "spec": {"containers": [container, *more]},
             },
         },
@@ -115,6 +121,28 @@ def test_tolerations_are_added_where_they_are_switched_on() -> None:
 
     assert operation["path"] == "/spec/tolerations"
     assert [item["key"] for item in operation["value"]] == [GPU]
+
+
+def test_labels_that_are_read_are_known() -> None:
+    _, client, _ = build(
+        {
+            "labels": {"job": "gpu-extender.io/job"},
+            "injection": {"schedulerOptOutLabel": "gpu-extender.io/keep"},
+        }
+    )
+    labels = {"gpu-extender.io/job": "a", "gpu-extender.io/keep": "", "app": "b"}
+
+    said = send_review(client, {GPU: "1"}, {}, {}, labels=labels).get("warnings")
+    jobs = {"gpu-extender.io/jobs": "a"}
+    told = send_review(client, {GPU: "1"}, {}, {}, labels=jobs)["warnings"]
+
+    assert not said
+    assert told == [
+        (
+            "label 'gpu-extender.io/jobs' is not known, has no effect; did you mean"
+            " gpu-extender.io/job?"
+        )
+    ]
 
 
 def test_a_reload_takes_new_chains() -> None:

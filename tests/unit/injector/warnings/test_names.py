@@ -91,6 +91,62 @@ def test_annotations_and_labels_that_are_mixed_up_are_told() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        pytest.param("gpu-extender.io/schedular", LABEL, id="a letter"),
+        pytest.param("gpu-extender.io/scheduler-name", LABEL, id="more than it"),
+        pytest.param("gpu-extender.io/Scheduler", LABEL, id="with capitals"),
+        pytest.param(
+            "gpu-extender.io/zzz-qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq",
+            "",
+            id="like none",
+        ),
+    ],
+)
+def test_a_misspelled_label_is_told(key: str, hint: str) -> None:
+    pod = make_pod(
+        container("a", gpus(1)), gpu_type=None, metadata={"labels": {key: "keep"}}
+    )
+
+    meant = f"; did you mean {hint}?" if hint else ""
+    assert checking().send(pod).warnings == [
+        f"label {key!r} is not known, has no effect{meant}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        pytest.param("gpu-extender.io/gputype", TYPE, id="without its dash"),
+        pytest.param("gpu-extender.io/min-memory", MEMORY, id="a part of it"),
+        pytest.param(
+            "gpu-extender.io/fallbacks", "gpu-extender.io/fallback", id="a plural"
+        ),
+    ],
+)
+def test_a_misspelled_annotation_among_the_labels_is_told(key: str, meant: str) -> None:
+    pod = make_pod(
+        container("a", gpus(1)), gpu_type=None, metadata={"labels": {key: "x"}}
+    )
+
+    assert checking().send(pod).warnings == [
+        (
+            f"label {key!r} is not known, has no effect; did you mean the annotation"
+            f" {meant}?"
+        )
+    ]
+
+
+@pytest.mark.parametrize("key", ["example.org/scheduler", "app", LABEL])
+def test_other_labels_are_passed_over(key: str) -> None:
+    pod = make_pod(
+        container("a", gpus(1)), gpu_type=None, metadata={"labels": {key: "keep"}}
+    )
+
+    assert checking().send(pod).warnings == []
+
+
 @pytest.mark.parametrize("key", [TYPE, "example.org/gputype", "x"])
 def test_other_annotations_are_passed_over(key: str) -> None:
     pod = make_pod(container("a", gpus(1)), gpu_type=None, annotations={key: "H100"})
