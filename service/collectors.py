@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -11,7 +11,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cluster.ledger.writer import NotSyncedError, SnapshotSource
-from scoring.snapshot import Snapshot
+from scoring.protocols import NodeFacts
+from scoring.resources import Request
+from scoring.snapshot import BoolArray, Snapshot
 from scoring.topology.devices import CONTRADICTED
 from service.certificates.files import ServedCertificate
 from service.doctor.offers import MAX_TOLD, OfferWatch
@@ -21,10 +23,10 @@ from service.http.pages import unit_of
 # Names of nodes in one metric.
 MAX_FAILING: Final = 50
 
-# Pairs of a type and a resource in one metric.
-MAX_KINDS: Final = 100
+# Types with a resource and a pool in one metric.
+MAX_KINDS: Final = 200
 
-STATES: Final = ("allocatable", "requested", "free")
+STATES: Final = ("allocatable", "requested", "free", "stranded")
 
 
 class ClusterCollector(Collector):
@@ -36,6 +38,10 @@ class ClusterCollector(Collector):
         Whether this replica is the one that tells it; the others have no series.
     clock : callable
         Returns the API server's time in seconds since 1970.
+    requests : callable
+        Returns what pods ask for these days: free GPUs that serve none are stranded.
+    pool_labels : sequence of str
+        Labels that name a node's pool; the first that a node has counts.
     """
 
     def __init__(
@@ -43,10 +49,14 @@ class ClusterCollector(Collector):
         source: SnapshotSource,
         is_speaker: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
+        requests: Callable[[], Sequence[Request]] = tuple,
+        pool_labels: Sequence[str] = (),
     ) -> None:
         self._source = source
         self._is_speaker = is_speaker
         self._clock = clock
+        self._requests = requests
+        self._pool_labels = pool_labels
 
     def collect(self) -> list[Metric]:
         """Return the gauges of this moment."""
@@ -60,15 +70,16 @@ class ClusterCollector(Collector):
         )
         gpus = GaugeMetricFamily(
             "gpu_extender_gpus",
-            "GPUs, shares and slices of them, by type of GPU and by resource.",
-            labels=["type", "resource", "state"],
+            "GPUs, shares and slices of them, by type, resource and pool of nodes.",
+            labels=["type", "resource", "pool", "state"],
         )
         if self._is_speaker():
             values: tuple[float, ...] = (0,) * len(families)
             with contextlib.suppress(NotSyncedError):
                 snapshot = self._source.current()
                 values = _count_whole_cluster(snapshot, self._clock())
-                for labels, amount in _sum_gpus(snapshot):
+                pools = [_pool_of(node, self._pool_labels) for node in snapshot.facts]
+                for labels, amount in _sum_gpus(snapshot, pools, self._requests()):
                     gpus.add_metric(labels, amount)
                 for name in sorted(snapshot.failing_nodes)[:MAX_FAILING]:
                     named.add_metric([name], 1)
@@ -118,30 +129,72 @@ def _count_whole_cluster(snapshot: Snapshot, now: float) -> tuple[float, ...]:
     )
 
 
-def _sum_gpus(snapshot: Snapshot) -> list[tuple[tuple[str, str, str], int]]:
-    """Return type, resource and state of GPUs with their number.
+def _pool_of(node: NodeFacts, labels: Sequence[str]) -> str:
+    """Return the name of a node's pool, empty if nothing names it."""
+    return next((node.labels[key] for key in labels if key in node.labels), "")
 
-    What is free counts on nodes only that are ready, not cordoned and without a fault.
+
+def _sum_gpus(
+    snapshot: Snapshot, pools: Sequence[str], requests: Sequence[Request]
+) -> list[tuple[tuple[str, str, str, str], int]]:
+    """Return type, resource, pool and state of GPUs with their number.
+
+    What is free, or stranded, counts on nodes only that are ready, not cordoned and
+    without a fault.
     """
     codes, kinds = snapshot.gpus.codes, snapshot.gpus.kinds
     is_usable = snapshot.schedulable & ~snapshot.faulted
-    sums: dict[tuple[str, str], list[int]] = {}
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(pools))}
+    pool_codes = np.array([numbers[name] for name in pools], dtype=np.int64)
+    names = list(numbers)
+    sums: dict[tuple[str, str, str], list[int]] = {}
     for row, resource in enumerate(snapshot.resources):
         offered = snapshot.allocatable[row]
         asked = snapshot.requested[row]
+        is_there = (offered > 0) | (asked > 0)
+        if not any(
+            unit_of(resource, kinds[code]) for code in np.unique(codes[is_there])
+        ):
+            continue
         free = np.where(is_usable, np.maximum(offered - asked, 0), 0)
-        for code in np.unique(codes[(offered > 0) | (asked > 0)]):
+        stranded = np.where(_serves_any(snapshot, resource, requests), 0, free)
+        pairs = np.unique(np.stack([codes, pool_codes])[:, is_there], axis=1)
+        for code, pool in pairs.T.tolist():
             if not unit_of(resource, kinds[code]):
                 continue
-            here = codes == code
-            total = sums.setdefault((kinds[code].model, resource), [0, 0, 0])
-            for index, amounts in enumerate((offered, asked, free)):
+            here = (codes == code) & (pool_codes == pool)
+            key = (kinds[code].model, resource, names[pool])
+            total = sums.setdefault(key, [0] * len(STATES))
+            for index, amounts in enumerate((offered, asked, free, stranded)):
                 total[index] += int(amounts[here].sum())
     return [
-        ((model, resource, state), amount)
-        for (model, resource), total in sorted(sums.items())[:MAX_KINDS]
+        ((*key, state), amount)
+        for key, total in sorted(sums.items())[:MAX_KINDS]
         for state, amount in zip(STATES, total, strict=True)
     ]
+
+
+def _serves_any(
+    snapshot: Snapshot, resource: str, requests: Sequence[Request]
+) -> BoolArray:
+    """Return where one of the requests for a resource fits, bool of shape (N,).
+
+    Everywhere if none asks for it: then nothing is known to be in its way.
+    """
+    rows = {name: row for row, name in enumerate(snapshot.resources)}
+    asking = [asked for asked in requests if any(name == resource for name, _ in asked)]
+    serves = np.full(len(snapshot.nodes.names), not asking)
+    for asked in asking:
+        fits = np.ones(len(serves), dtype=np.bool_)
+        for name, amount in asked:
+            row = rows.get(name)
+            if row is None:
+                fits[:] = False
+                break
+            free = snapshot.allocatable[row] - snapshot.requested[row]
+            fits &= free >= amount
+        serves |= fits
+    return serves
 
 
 class CacheCollector(Collector):

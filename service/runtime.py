@@ -25,6 +25,7 @@ from extender.events.writer import EventWriter
 from extender.tracking.binding_audit import BindingAudit
 from extender.tracking.deferred import DeferredThread
 from extender.tracking.last_answers import LastAnswers
+from extender.tracking.recent_requests import RecentRequests
 from extender.verbs.options import VerbOptions
 from injector.fallback.chains import find_chain_faults
 from injector.steps import DEFAULT_SCHEDULER
@@ -256,7 +257,16 @@ class Runtime:
         register = self.metrics.registry.register
         self._elector = self._build_elector(own_pod)
         register(CacheCollector(self.cell, self.ages, self._ledger.counts))
-        register(ClusterCollector(self.cell, self._speaks_for_cluster, self._clock))
+        requests = RecentRequests(self.cell)
+        register(
+            ClusterCollector(
+                self.cell,
+                self._speaks_for_cluster,
+                self._clock,
+                requests.current,
+                settings.labels.pools,
+            )
+        )
         self._notices = PodNotices(self.cell, self._tell_noticed)
         self._webhook = Webhook(
             self.cell,
@@ -309,6 +319,7 @@ class Runtime:
                 self.metrics.deferred.flush,
                 answered.deferred.flush,
                 self._audit.look,
+                requests.look,
                 offers.look,
                 self._notices.look,
             )

@@ -26,8 +26,16 @@ DEFAULT_DOMAINS: Final = (
 )
 
 
+DEFAULT_POOLS: Final = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+)
+
+
 class LabelSettings(SettingsModel):
-    """Labels that the score reads, of nodes but for `job`."""
+    """Labels that the score reads, of nodes but for `job`; `pools` is for metrics."""
 
     accelerator: LabelKey = pydantic.Field(
         default="accelerator",
@@ -49,6 +57,13 @@ class LabelSettings(SettingsModel):
         default=None,
         description="Of pods: those of one namespace with the same value are of one"
         " job, and others of none. Without it, those of one controller are.",
+    )
+    pools: Annotated[tuple[LabelKey, ...], pydantic.Field(max_length=16)] = (
+        pydantic.Field(
+            default=DEFAULT_POOLS,
+            description="What names a node's pool in `gpu_extender_gpus`; the first"
+            " that a node has counts.",
+        )
     )
 
     def keys(self) -> LabelKeys:

@@ -3,6 +3,7 @@ import importlib.metadata
 import platform
 from dataclasses import replace
 from functools import partial
+from typing import Any, Final
 
 import falcon
 import falcon.testing
@@ -252,7 +253,9 @@ def test_gpus_and_pending_pods_of_the_whole_cluster_are_shown() -> None:
 
     def count(model: str, resource: str) -> list[float | None]:
         return [
-            value_of(metrics, "gpus", type=model, resource=resource, state=state)
+            value_of(
+                metrics, "gpus", type=model, resource=resource, pool="", state=state
+            )
             for state in ("allocatable", "requested", "free")
         ]
 
@@ -261,6 +264,62 @@ def test_gpus_and_pending_pods_of_the_whole_cluster_are_shown() -> None:
     assert count("", "cpu") == [None, None, None]
     assert value_of(metrics, "pending_gpu_pods") == 2
     assert value_of(metrics, "oldest_pending_gpu_pod_seconds") == 3600
+
+
+def test_gpus_are_told_by_pool_of_nodes() -> None:
+    nodes = [
+        make_node(name="a", gpus=8, labels={"x/pool": "one", "y/pool": "other"}),
+        make_node(name="b", gpus=4, labels={"y/pool": "two"}),
+        make_node(name="c", gpus=2, labels={"y/pool": "two"}),
+        make_node(name="d", gpus=1, labels={}),
+    ]
+    metrics, cell = Metrics(), SnapshotCell()
+    cell.publish(make_snapshot(nodes=nodes))
+    collector = ClusterCollector(cell, pool_labels=("x/pool", "y/pool"))
+    metrics.registry.register(collector)
+
+    gpus = {"type": "", "resource": "nvidia.com/gpu", "state": "allocatable"}
+    counts = [
+        value_of(metrics, "gpus", pool=pool, **gpus) for pool in ("one", "two", "")
+    ]
+    assert counts == [8, 6, 1]
+
+
+STRANDED: Final = {
+    "nobody asks": ([], 0),
+    "too few together": ([{"nvidia.com/gpu": 4}], 4),
+    "one asks less": ([{"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 2}], 1),
+    "no cpu beside them": ([{"nvidia.com/gpu": 1, "cpu": 5000}], 4),
+    "no room for a pod": ([{"nvidia.com/gpu": 1, "pods": 2}], 1),
+    "what no node offers": ([{"nvidia.com/gpu": 1, "x.io/nic": 1}], 8),
+    "another resource": ([{"amd.com/gpu": 1}], 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("requests", "stranded"), STRANDED.values(), ids=list(STRANDED)
+)
+def test_free_gpus_that_no_request_of_late_can_use_are_stranded(
+    requests: list[dict[str, int]], stranded: int
+) -> None:
+    def node(name: str, gpus: int, cpu: str, pods: int = 10) -> dict[str, Any]:
+        resources = {"nvidia.com/gpu": str(gpus), "cpu": cpu, "pods": str(pods)}
+        return make_node(name=name, resources=resources)
+
+    nodes = [
+        node("a", 3, "8"),
+        node("b", 4, "4"),
+        node("c", 1, "8", pods=1),
+        make_node(name="d", gpus=3, is_cordoned=True),
+    ]
+    metrics, cell = Metrics(), SnapshotCell()
+    cell.publish(make_snapshot(nodes=nodes))
+    asked = [tuple(sorted(request.items())) for request in requests]
+    metrics.registry.register(ClusterCollector(cell, requests=lambda: asked))
+
+    gpus = {"type": "", "resource": "nvidia.com/gpu", "pool": ""}
+    assert value_of(metrics, "gpus", state="free", **gpus) == 8
+    assert value_of(metrics, "gpus", state="stranded", **gpus) == stranded
 
 
 def test_nodes_whose_label_states_what_no_gpu_has_are_shown() -> None:
