@@ -259,11 +259,9 @@ def is_resizing(spec: PodSpec, status: PodStatus) -> bool:
 def _is_same(
     asked: ResourceMaps | None, used: ResourceMaps, allocated: Mapping[str, Any] | None
 ) -> bool:
-    """Whether all three say the same, so far as they are said."""
+    """Whether all three say the same; what is in use is all said, if nothing is."""
     requests = (asked and asked.requests) or {}
-    return (used.requests or requests) == requests and (
-        allocated or requests
-    ) == requests
+    return (used.requests or {}) == requests and (allocated or requests) == requests
 
 
 class _Resize:

@@ -124,6 +124,7 @@ def test_a_resize_counts_the_largest_of_what_is_said_of_each_container(
         if has_resources:
             status["resources"] = {"requests": used}
             said = [amounts for amounts in (used, allocated) if amounts]
+            is_told |= (used or {}) != requests
             is_told |= any(amounts != requests for amounts in said)
             counted = [*said, *([] if reasons == ["Infeasible"] else [requests])]
         statuses.append(status)

@@ -382,7 +382,10 @@ def test_a_pod_in_a_resize_takes_the_largest_that_the_node_may_owe_it(
         ({"containerStatuses": [resized("main", ASKED, ASKED)]}, False),
         ({"containerStatuses": [resized("main", ASKED, SIX)]}, True),
         ({"containerStatuses": [resized("main", {"cpu": "2"}, None)]}, True),
+        ({"containerStatuses": [resized("main", {}, None)]}, True),
+        ({"containerStatuses": [resized("main", None, ASKED)]}, True),
         ({"containerStatuses": [resized("gone", SIX)]}, True),
+        ({"containerStatuses": [resized("gone", {}), resized("gone", None)]}, False),
         ({"resources": {"requests": {"cpu": "4"}}}, True),
     ],
 )

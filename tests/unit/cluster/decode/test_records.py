@@ -702,3 +702,37 @@ def test_the_group_of_a_pod_is_kept_while_it_waits(spec: Tree, group: str) -> No
     bound = make_pod_record(make_pod(gpus=1, spec=spec, node_name="n"))
 
     assert (waiting.group, bound.group) == (group, "")
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpu"),
+    [
+        pytest.param({}, 1000, id="nothing is in use"),
+        pytest.param({"requests": {}}, 1000, id="an empty list is"),
+        pytest.param({"requests": None}, 1000, id="no list is"),
+        pytest.param({"requests": {"memory": "1Gi"}}, 1000, id="another resource is"),
+        pytest.param({"requests": {"cpu": "500m"}}, 1500, id="less is"),
+        pytest.param(None, 3000, id="nothing is told"),
+    ],
+)
+def test_what_a_pod_first_asks_in_a_resize_that_is_infeasible_does_not_count(
+    resources: Tree | None, cpu: int
+) -> None:
+    status: Tree = {"name": "late"}
+    if resources is not None:
+        status["resources"] = resources
+    pod = make_pod(
+        containers=[
+            make_container(requests={"cpu": "1"}),
+            make_container(name="late", requests={"cpu": "2"}),
+        ],
+        node_name="node-1",
+        status={
+            "containerStatuses": [status],
+            "conditions": [
+                {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+            ],
+        },
+    )
+
+    assert dict(make_pod_record(pod).request)["cpu"] == cpu
