@@ -238,7 +238,8 @@ class PendingPod(Protocol):
 class Binding(Protocol):
     """A pod with a managed resource that was seen to get its node.
 
-    ``sequence`` numbers the bindings of one ledger from 1.
+    ``sequence`` numbers the bindings of one ledger from 1; ``created`` is in seconds
+    since 1970, 0 where it is not known.
     """
 
     @property
@@ -249,6 +250,8 @@ class Binding(Protocol):
     def scheduler_name(self) -> str: ...
     @property
     def request(self) -> Request: ...
+    @property
+    def created(self) -> float: ...
 
 
 class Owner(Protocol):

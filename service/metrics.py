@@ -25,6 +25,11 @@ DURATION_BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 )  # fmt: skip
 
+# A creation is told in whole seconds.
+WAIT_BUCKETS: Final = (
+    1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600,
+)  # fmt: skip
+
 CANDIDATE_BUCKETS: Final = (
     0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000,
 )  # fmt: skip
@@ -131,6 +136,12 @@ class Metrics:
             "gpu_extender_uncalled_bindings",
             "Pods that were bound without a filter call to us, by managed resource.",
             ["resource"],
+        )
+        self._waits = prometheus_client.Histogram(
+            "gpu_extender_pod_wait_seconds",
+            "Time from a GPU pod's creation to its binding.",
+            buckets=WAIT_BUCKETS,
+            registry=self.registry,
         )
         wake_ups = self._counter(
             "gpu_extender_wake_ups",
@@ -255,6 +266,10 @@ class Metrics:
     def bound_uncalled(self, resource: str) -> None:
         """Count a pod that was bound without a call about it."""
         self._uncalled.labels(resource).inc()
+
+    def bound_after(self, seconds: float) -> None:
+        """Count a GPU pod that got its node so long after its creation."""
+        self._waits.observe(seconds)
 
     def preempted(self, preemption: Preemption) -> None:
         """Count the candidates of an answered preempt call."""

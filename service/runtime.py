@@ -311,6 +311,8 @@ class Runtime:
             settings.scope().is_managed,
             scheduler_names(settings),
             count=self.metrics.bound_uncalled,
+            note_wait=self._note_wait,
+            clock=self._clock,
         )
         offers = self._build_offer_watch()
         register(OfferCollector(offers))
@@ -340,6 +342,11 @@ class Runtime:
             lambda: self._elector is not None and self._elector.is_elsewhere,
         )
         self.server = self._listeners.http
+
+    def _note_wait(self, seconds: float) -> None:
+        """Count a bound pod once, in the replica that speaks for the cluster."""
+        if self._speaks_for_cluster():
+            self.metrics.bound_after(seconds)
 
     def _build_app(
         self, answered: LastAnswers, slots: Slots, self_check: SelfCheck

@@ -175,6 +175,7 @@ class BindingRecord(msgspec.Struct, frozen=True, gc=False):
     uid: str
     scheduler_name: str
     request: Request
+    created: float = 0.0
 
 
 class Bindings:
@@ -190,7 +191,11 @@ class Bindings:
         self._count += 1
         self._latest.append(
             BindingRecord(
-                self._count, record.uid, record.scheduler_name, record.request
+                self._count,
+                record.uid,
+                record.scheduler_name,
+                record.request,
+                record.created,
             )
         )
         self._published = None

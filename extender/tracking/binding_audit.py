@@ -59,6 +59,10 @@ class BindingAudit:
     count : callable
         Told of each resource of a pod that was bound without a call; of `OTHER` in
         place of names beyond `MAX_RESOURCES`.
+    note_wait : callable
+        Told of the seconds from a pod's creation to when it was seen to have its node.
+    clock : callable
+        Returns the API server's time in seconds since 1970.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that is compared
@@ -69,6 +73,8 @@ class BindingAudit:
         scheduler_names: frozenset[str],
         *,
         count: Callable[[str], None] = lambda _: None,
+        note_wait: Callable[[float], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
@@ -76,6 +82,8 @@ class BindingAudit:
         self._is_managed = is_managed
         self._scheduler_names = scheduler_names
         self._count = count
+        self._note_wait = note_wait
+        self._clock = clock
         self._monotonic = monotonic
         self._begins: float | None = None
         self._lock = threading.Lock()
@@ -109,6 +117,8 @@ class BindingAudit:
     def _take(self, binding: Binding, *, is_called: bool) -> None:
         if binding.scheduler_name not in self._scheduler_names:
             return
+        if binding.created:
+            self._note_wait(max(self._clock() - binding.created, 0.0))
         if is_called:
             self._called += 1
         else:

@@ -1,5 +1,6 @@
 """Pods that get their node, compared with the calls about them."""
 
+import datetime as dt
 import logging
 from collections import Counter
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from tests.builders import GPU, make_ledger, make_node, make_pod, make_pod_recor
 from tests.fakes.outcomes import make_filter_outcome, make_request
 
 MIG = "nvidia.com/mig-3g.40gb"
+CREATED = dt.datetime(2026, 11, 28, 12, tzinfo=dt.UTC).timestamp()
 
 
 class Cluster:
@@ -24,6 +26,7 @@ class Cluster:
     def __init__(self) -> None:
         self.now = 0.0
         self.counted: Counter[str] = Counter()
+        self.waits: list[float] = []
         self.answered = LastAnswers()
         self.cell = SnapshotCell()
         self._ledger: Ledger = make_ledger(nodes=[make_node(gpus=8)])
@@ -34,6 +37,8 @@ class Cluster:
             lambda resource: resource.startswith("nvidia.com/"),
             frozenset({"default-scheduler"}),
             count=self._count,
+            note_wait=self.waits.append,
+            clock=lambda: CREATED + self.now,
             monotonic=lambda: self.now,
         )
         self.audit.look()
@@ -52,6 +57,7 @@ class Cluster:
         *names: str,
         resource: str = GPU,
         scheduler: str = "default-scheduler",
+        created: str | None = None,
     ) -> None:
         for name in names:
             for node in ("", "node-1"):
@@ -61,6 +67,7 @@ class Cluster:
                     node_name=node,
                     spec={"schedulerName": scheduler},
                 )
+                pod["metadata"]["creationTimestamp"] = created
                 self._ledger.apply(PodSeen(make_pod_record(pod), is_partial=False))
         self.cell.publish(self._ledger.build())
 
@@ -180,3 +187,19 @@ def test_calls_are_counted_with_the_most_nodes_of_one(cluster: Cluster) -> None:
     offer("b", 120)
     offer("c", 7)
     assert cluster.answered.filter_calls() == (3, 120)
+
+
+def test_the_wait_of_our_scheduler_s_pods_is_told_once() -> None:
+    cluster = Cluster()
+    created = "2026-11-28T12:00:00Z"
+
+    cluster.now = 7.5
+    cluster.bind("called", created=created)
+    cluster.bind("others", scheduler="volcano", created=created)
+    cluster.bind("of unknown age")
+    for _ in range(2):
+        cluster.audit.look()
+    cluster.bind("from the future", created="2026-11-28T12:00:09Z")
+    cluster.audit.look()
+
+    assert cluster.waits == [7.5, 0.0]
