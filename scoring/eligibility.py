@@ -1,8 +1,8 @@
 """Checks of a node that kube-scheduler makes itself before a pod may go there.
 
 Modelled: cordon, readiness, ``spec.nodeName``, taints, ``nodeSelector`` and required
-node affinity. Not modelled: spread, pod affinity, volumes, ports, and affinity that a
-scheduler profile adds to every pod.
+node affinity; `scoring.neighbours` has ports and what running pods repel. Not modelled:
+spread, other pod affinity, volumes, and affinity that a scheduler profile adds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -271,12 +271,12 @@ def _matches(term: SelectorTerm, node: NodeFacts) -> bool:
     expressions, fields = term.expressions or (), term.fields or ()
     return (
         bool(expressions or fields)
-        and all(_holds(item, node.labels.get(item.key)) for item in expressions)
+        and all(holds(item, node.labels.get(item.key)) for item in expressions)
         and all(_holds_of_field(item, node.name) for item in fields)
     )
 
 
-def _holds(requirement: SelectorRequirement, label: str | None) -> bool:
+def holds(requirement: SelectorRequirement, label: str | None) -> bool:
     """Whether a requirement on a label holds; `label` is None where it is absent.
 
     A requirement that Kubernetes would not accept fails, and its term with it.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
+from scoring.exclusions import Exclusions
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.gpu.requirements import GpuRequirements
 from scoring.resources import Request
@@ -291,6 +292,21 @@ class RecentPod(Protocol):
     def request(self) -> Request: ...
     @property
     def constraints(self) -> Constraints: ...
+
+
+class ExcludingPod(Protocol):
+    """A bound pod, as far as it keeps others from its node."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def node_name(self) -> str: ...
+    @property
+    def exclusions(self) -> Exclusions | None: ...
 
 
 class BoundPod(Protocol):

@@ -14,6 +14,7 @@ from scoring.packing.learning import NOBODY_EXPECTED, ExpectedPods
 from scoring.protocols import (
     Binding,
     BoundPod,
+    ExcludingPod,
     FailingNode,
     LimitDefaults,
     LimitMaxima,
@@ -239,6 +240,8 @@ class Snapshot:
         job -> node name -> how many of its bound pods with a managed resource are there
     expected : ExpectedPods
         The mix of the pods that came so far; the same one until it has changed much.
+    excluding : tuple of ExcludingPod
+        Bound pods that keep others from their nodes, or from nodes near.
     recent_pods : tuple of RecentPod
         The most recent ones, oldest first.
     device_class_resources : frozenset of str
@@ -282,6 +285,7 @@ class Snapshot:
         default_factory=lambda: MappingProxyType({})
     )
     expected: ExpectedPods = NOBODY_EXPECTED
+    excluding: tuple[ExcludingPod, ...] = ()
     pending: tuple[PendingPod, ...] = ()
     recent_pods: tuple[RecentPod, ...] = ()
     device_class_resources: frozenset[str] = frozenset()

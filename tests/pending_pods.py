@@ -94,6 +94,39 @@ def make_bound_pods() -> list[Tree]:
     return [*full, *one]
 
 
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_EXPORTED: Final = {"containerPort": 9400, "hostPort": 9400}
+_QUIET: Final = {
+    "labelSelector": {"matchLabels": {"noisy": "true"}},
+    "topologyKey": "kubernetes.io/hostname",
+}
+
+
+def make_neighbours() -> list[Tree]:
+    """Return pods that keep others away: by a port on all GPU nodes, by label on T4."""
+    exporters = [
+        make_pod(
+            name=f"exporter-{node['metadata']['name']}",
+            namespace="monitoring",
+            node_name=node["metadata"]["name"],
+            containers=[{**make_container(), "ports": [_EXPORTED]}],
+        )
+        for node in make_nodes()
+        if not node["metadata"]["name"].startswith("cpu-")
+    ]
+    affinity = {"podAntiAffinity": {REQUIRED: [_QUIET]}}
+    quiet = [
+        make_pod(
+            name=f"quiet-{number}",
+            namespace="ml",
+            node_name=f"t4-{number:03}",
+            spec={"affinity": affinity},
+        )
+        for number in range(60)
+    ]
+    return [*exporters, *quiet]
+
+
 def _pod(gpus: int | None = 1, *, of: str = "", spec: Any = None, **more: Any) -> Tree:
     """Return a pod that is yet to be created, of a type if one is named."""
     annotations = {**({TYPE: of} if of else {}), **more.pop("annotations", {})}
@@ -158,6 +191,13 @@ KEPT: Final[Mapping[str, Tree]] = {
     "no limit": _new(_asking(requests={GPU: 1})),
     "half a GPU": _new(_asking(limits={GPU: "500m"})),
     "request unlike the limit": _new(_asking(requests={GPU: 1}, limits={GPU: 4})),
+    "host port": _new(
+        {"containers": [{**_ONE_GPU["containers"][0], "ports": [_EXPORTED]}]}
+    ),
+    "kept away": _new(
+        {**_ONE_GPU, "nodeSelector": {"accelerator": "nvidia-t4"}},
+        labels={"noisy": "true"},
+    ),
     "group": _new({**_ONE_GPU, "schedulingGroup": {"podGroupName": "team"}}),
     "named node": _new({**_ONE_GPU, "nodeName": "a100-000"}),
     "unknown node": _new({**_ONE_GPU, "nodeName": "a100-999"}),
@@ -174,7 +214,7 @@ QUOTA: Final = {
 }
 
 
-def carry_out(  # noqa: C901 - an arm for each action
+def carry_out(  # noqa: C901, PLR0912 - an arm for each action
     remedy: Remedy, pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]
 ) -> tuple[Tree, list[Tree]]:
     """Return the pod and the nodes after what would help was done."""
@@ -212,6 +252,12 @@ def carry_out(  # noqa: C901 - an arm for each action
             there["spec"].pop("unschedulable")
         case "share":
             annotations.pop(EXCLUSIVE)
+        case "hostPort":
+            changed["spec"]["containers"][0].pop("ports")
+        case "unlabel":
+            changed["metadata"]["labels"].pop(remedy.value)
+        case "nodeName":
+            changed["spec"].pop("nodeName")
         case _:
             raise AssertionError(f"nothing to carry out: {remedy.text}")
     return changed, after

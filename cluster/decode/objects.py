@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from scoring.exclusions import Exclusions
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.pod_request import LargestShare
@@ -165,6 +166,7 @@ class PodSpec(_Wire, frozen=True):
     tolerations: tuple[PodToleration, ...] | None = None
     scheduling_gates: tuple[Any, ...] | None = None
     topology_spread_constraints: Any = None
+    host_network: Any = None
     volumes: Any = None
     resource_claims: Any = None
     scheduling_group: Any = None
@@ -354,6 +356,11 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Which GPUs it holds, once it has a node; None where nothing says so.
     job : str
         Equal for managed pods of one job; empty for a pod of none.
+    exclusions : Exclusions or None
+        What it keeps others from where it runs, and the host ports that it takes; equal
+        ones are shared. None for nothing.
+    labels : mapping
+        Of a managed pod, while it waits; empty for others.
     group : str
         The one that it is scheduled with (gang scheduling); empty for none, and once it
         has a node.
@@ -388,6 +395,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     job: str = ""
     shares: tuple[LargestShare, ...] = ()
     group: str = ""
+    exclusions: Exclusions | None = None
+    labels: dict[str, str] = {}
 
 
 def parse_time(text: str) -> float:

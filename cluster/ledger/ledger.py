@@ -57,6 +57,9 @@ class Ledger:
         # What a snapshot has of nodes and pending pods; None if that is out of date.
         self._facts: tuple[NodeRecord, ...] | None = None
         self._waiting: tuple[PodRecord, ...] | None = None
+        # bound pods that keep others away, by UID, and what a snapshot has of them
+        self._excluding: dict[str, PodRecord] = {}
+        self._excluded: tuple[PodRecord, ...] | None = None
         self._bound_pods = BoundPods()
         self._recent_pods = RecentPods()
         self._bindings = Bindings()
@@ -249,6 +252,12 @@ class Ledger:
         self._dirty.add(record.node_name)
         if record.is_managed:
             self._bound_pods.count(record, sign)
+        if record.exclusions is not None:
+            if sign > 0:
+                self._excluding[record.uid] = record
+            else:
+                self._excluding.pop(record.uid, None)
+            self._excluded = None
 
     def build(self) -> Snapshot:
         """Return the state as a snapshot with a new generation."""
@@ -307,6 +316,8 @@ class Ledger:
             self._facts = tuple(self._nodes.values())
         if self._waiting is None:
             self._waiting = tuple(self._pending.values())
+        if self._excluded is None:
+            self._excluded = tuple(self._excluding.values())
         return Snapshot(
             generation=self._generation,
             nodes=index,
@@ -323,6 +334,7 @@ class Ledger:
             facts=self._facts,
             bound_pods=self._bound_pods.publish(),
             jobs=self._bound_pods.publish_jobs(),
+            excluding=self._excluded,
             pending=self._waiting,
             expected=self._workload.publish(supply.unit),
             recent_pods=self._recent_pods.publish(),

@@ -13,6 +13,7 @@ import msgspec
 from cluster.decode.objects import PodRecord
 from extender.events.event import NORMAL, WARNING, Event, Regarding, key_of
 from extender.events.notices import MAX_PODS_OF_OWNER, NoticeQueue
+from scoring.neighbours import labels_of_repelled
 from scoring.protocols import FailingNode
 from scoring.snapshot import Snapshot
 
@@ -119,6 +120,9 @@ class EventPlan:
         self._order: list[_Pod] = []
         self._followed_at = float("-inf")
         self._pending: Sequence[object] | None = None
+        self._excluding: Sequence[object] = ()
+        # labels of pods that running pods ask for; None where none does
+        self._labels_read: frozenset[str] | None = None
 
     def next(
         self,
@@ -203,6 +207,13 @@ class EventPlan:
 
     def _follow(self, snapshot: Snapshot, now: float) -> None:
         """Bring pods, kinds and owners in step with the pods that are pending."""
+        if snapshot.excluding is not self._excluding:
+            self._excluding = snapshot.excluding
+            labels_read = labels_of_repelled(snapshot)
+            if labels_read != self._labels_read:
+                self._labels_read = labels_read
+                for pod in self._pods.values():
+                    pod.kind = self._kind_of(pod.record)
         if snapshot.pending is not self._pending:
             self._pending = snapshot.pending
             records = [p for p in snapshot.pending if isinstance(p, PodRecord)]
@@ -238,7 +249,7 @@ class EventPlan:
             pod.owner.pods[record.uid] = pod
 
     def _kind_of(self, record: PodRecord) -> _Kind:
-        key = kind_key(record)
+        key = kind_key(record, self._labels_read)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = _Kind(record)
@@ -400,6 +411,15 @@ _OWN: Final[Mapping[str, object]] = {
 }
 
 
-def kind_key(record: PodRecord) -> bytes:
-    """Return the same for pods of which the same is told."""
-    return msgspec.json.encode(msgspec.structs.replace(record, **_OWN))
+def kind_key(record: PodRecord, labels_read: frozenset[str] | None = None) -> bytes:
+    """Return the same for pods of which the same is told.
+
+    `labels_read` are those that running pods ask for, with the namespace; None where
+    none does.
+    """
+    own = {**_OWN, "labels": {}}
+    if labels_read is not None:
+        own["labels"] = {k: v for k, v in record.labels.items() if k in labels_read}
+    if labels_read is not None or record.group:
+        del own["namespace"]
+    return msgspec.json.encode(msgspec.structs.replace(record, **own))

@@ -29,6 +29,9 @@ from scoring.snapshot import BoolArray, IndexArray, Int64Array, Snapshot, find_c
 
 NOT_SENT = -1
 
+# A wish of running pods, as those of the pod itself that are not modelled.
+UNKNOWN_REPELLERS = "pod anti-affinity of running pods by labels of namespaces"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
@@ -122,6 +125,9 @@ def explain(  # noqa: PLR0913 - the last one is named
         Checked before each node.
     """
     verb_call, checks, offered = _look_up(subject, snapshot, options, names, deadline)
+    if checks is not None and checks.around is not None and not checks.around.is_known:
+        unknown = (*subject.not_modelled, UNKNOWN_REPELLERS)
+        subject = replace(subject, not_modelled=unknown)
     deadline.check()
     asked = np.flatnonzero(offered)
     part = _part(verb_call, asked)
@@ -197,6 +203,7 @@ def check_as_scheduler(
         replace(subject.pod_request, request=counted),
         subject.constraints,
         options.label_keys,
+        newcomer=subject.newcomer,
         deadline=deadline,
     )
 

@@ -17,6 +17,7 @@ from extender.explain.explain import Explanation
 from extender.explain.scheduler_checks import (
     TOO_MANY_PODS,
     SchedulerChecks,
+    show_repelled,
     show_taints,
     show_terms,
 )
@@ -29,6 +30,7 @@ from scoring.eligibility import (
 )
 from scoring.feasibility import Verdict, failed_checks
 from scoring.gpu.suitability import Suitability, suitability
+from scoring.neighbours import REPELLED, TAKEN_PORTS, Neighbourhood
 from scoring.quantity import show_amount, show_bytes
 from scoring.resources import CPU, PODS, is_whole_gpu
 from scoring.snapshot import BoolArray, IndexArray, Int64Array
@@ -54,6 +56,8 @@ NODE_NOT_READY: Final = "nodeNotReady"
 TAINT: Final = "taint"
 GPUS_NOT_READY: Final = "gpusNotReady"
 CORDON: Final = "cordon"
+HOST_PORT: Final = "hostPort"
+KEPT_AWAY: Final = "podAntiAffinity"
 NOT_ALONE: Final = "exclusive"
 TOO_FULL: Final = "full"
 
@@ -71,6 +75,8 @@ _ORDER: Final = (
     TAINT,
     GPUS_NOT_READY,
     CORDON,
+    HOST_PORT,
+    KEPT_AWAY,
     NOT_ALONE,
     TOO_FULL,
 )
@@ -161,7 +167,12 @@ def list_failed_checks(
         raise ValueError("explanation: wanted kube-scheduler's own checks, got none")
     builder = _Builder(explanation, judged, checks)
     found: list[FailedCheck] = []
-    for part in (builder.of_labels, builder.of_gpus, builder.of_amounts):
+    for part in (
+        builder.of_labels,
+        builder.of_neighbours,
+        builder.of_gpus,
+        builder.of_amounts,
+    ):
         check()
         found += part()
     order = {kind: rank for rank, kind in enumerate(_ORDER)}
@@ -183,6 +194,7 @@ class _Builder:
         self._pod_request: PodRequest = judged.pod_request
         self._names = explanation.verb_call.names
         self._request = explanation.subject.request
+        self._ports = explanation.subject.ports
         count = len(self._names)
         self._none = np.zeros(count, dtype=np.bool_)
         ours: dict[Verdict, BoolArray] = {}
@@ -237,6 +249,19 @@ class _Builder:
             ),
         ):
             yield FailedCheck(kind, where, phrase, partial(checks.detail_of, reason))
+
+    def of_neighbours(self) -> Iterable[FailedCheck]:
+        """Yield what the pods of nodes keep the pod from."""
+        around, detail_of = self._checks.around, self._checks.detail_of
+        if around is None:
+            return
+        columns = self._candidates.columns
+        for kind, reason, where, phrase in (
+            (HOST_PORT, TAKEN_PORTS, around.taken, self._say_ports),
+            (KEPT_AWAY, REPELLED, around.repelled, self._say_repellers),
+        ):
+            detail = partial(detail_of, reason)
+            yield FailedCheck(kind, where[columns], partial(phrase, around), detail)
 
     def _has_affinity_of_gpus_alone(self) -> bool:
         """Whether the required node affinity reads labels about GPUs only."""
@@ -380,6 +405,20 @@ class _Builder:
         texts = (show_taints(facts[i], constraints) for i in _some(indexes))
         verb = "has" if len(indexes) == 1 else "have"
         return f"{verb} a taint that it does not tolerate{_most_common(texts)}"
+
+    def _say_ports(self, around: Neighbourhood, indexes: IndexArray) -> str:
+        verb = "has" if len(indexes) == 1 else "have"
+        numbers = [str(port.number) for port in self._ports[:MAX_VALUES]]
+        ports = "one of the host ports" if len(self._ports) > 1 else "the host port"
+        taker = around.takers[int(self._candidates.columns[indexes[0]])]
+        name = f"{taker.namespace}/{taker.name}"
+        return f"{verb} {ports} {', '.join(numbers)} in use (by {name})"
+
+    def _say_repellers(self, around: Neighbourhood, indexes: IndexArray) -> str:
+        verb = "has" if len(indexes) == 1 else "have"
+        pod, term = around.repellers[int(self._candidates.columns[indexes[0]])]
+        name = f"{pod.namespace}/{pod.name}"
+        return f"{verb} a pod near that keeps away {show_repelled(term)} ({name})"
 
     def _say_lacking(self, asked: str, indexes: IndexArray) -> str:
         verb = "has" if len(indexes) == 1 else "have"

@@ -1,8 +1,8 @@
 """The pod that is explained: of the cache, or of a manifest as it would be admitted."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
@@ -15,7 +15,9 @@ from extender.verbs.lookup import pod_request_of_record, read_pod_request
 from extender.verbs.options import VerbOptions
 from extender.wire.filter import WireError
 from scoring.candidates import PodRequest
+from scoring.exclusions import HostPort
 from scoring.faults import Fault
+from scoring.neighbours import Newcomer
 from scoring.pod_request import LargestShare
 from scoring.quantity import shorten, show_amount
 from scoring.resources import Request
@@ -120,6 +122,10 @@ class Subject:
     admission : AdmissionChange or None
         None for a pod that was not reviewed.
     priority : int
+    labels : mapping
+        Its own; empty for a pod that has a node in the cache.
+    ports : tuple of HostPort
+        Host ports that it takes.
     """
 
     namespace: str
@@ -138,6 +144,16 @@ class Subject:
     admission: AdmissionChange | None = None
     priority: int = 0
     shares: tuple[LargestShare, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ports: tuple[HostPort, ...] = ()
+
+    @property
+    def newcomer(self) -> Newcomer | None:
+        """The pod as those that run see it; None for one whose labels are not kept."""
+        if self.origin == "bound":
+            return None
+        uid = self.pod_request.uid
+        return Newcomer(uid, self.namespace, self.labels, self.ports)
 
     @property
     def is_placed(self) -> bool:
@@ -183,8 +199,9 @@ def subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
     notes = []
     if record.node_name:
         notes.append(
-            f"The pod has a node already, {record.node_name}; its selectors and"
-            " tolerations are no longer kept, so the checks on them are left out."
+            f"The pod has a node already, {record.node_name}; its selectors,"
+            " tolerations and labels are no longer kept, so the checks on them are"
+            " left out."
         )
     return Subject(
         namespace=record.namespace,
@@ -201,7 +218,13 @@ def subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
         is_created=True,
         priority=record.priority,
         shares=record.shares,
+        labels=record.labels,
+        ports=_ports_of(record),
     )
+
+
+def _ports_of(record: PodRecord) -> tuple[HostPort, ...]:
+    return () if record.exclusions is None else record.exclusions.ports
 
 
 GATED: Final = "schedulingGates"
@@ -383,6 +406,8 @@ def _subject_of_pod(
         replicas=template.replicas,
         priority=record.priority,
         shares=record.shares,
+        labels=pod.metadata.labels or {},
+        ports=_ports_of(record),
         is_created=is_created,
     )
 

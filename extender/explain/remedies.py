@@ -21,6 +21,8 @@ from extender.explain.failed_checks import (
     GPU_TYPE,
     GPU_TYPE_UNKNOWN,
     GPUS_NOT_READY,
+    HOST_PORT,
+    KEPT_AWAY,
     LABELS,
     NO_RESOURCE,
     NODE_NOT_READY,
@@ -37,6 +39,7 @@ from scoring.eligibility import tolerates_all
 from scoring.gpu.models import normal_name
 from scoring.gpu.requirements import near_names
 from scoring.gpu.suitability import Suitability, suitability
+from scoring.neighbours import Newcomer, look_around
 from scoring.pod_request import LargestShare
 from scoring.quantity import BYTE_UNITS, scale_of, shorten, show_at_most
 from scoring.resources import (
@@ -72,7 +75,8 @@ class Remedy(msgspec.Struct, frozen=True, rename="camel"):
     action : str
         ``askLess``, ``type``, ``gpuMemory``, ``label``, ``resource``, ``selector``,
         ``labelNode``, ``leaveOut``, ``affinity``, ``tolerate``, ``uncordon``,
-        ``nodeReady``, ``gpusReady``, ``share``, ``sharing``, ``nodeName`` or ``wait``.
+        ``nodeReady``, ``gpusReady``, ``share``, ``sharing``, ``nodeName``,
+        ``hostPort``, ``unlabel`` or ``wait``.
     text : str
         In words, to stand after "Would help: ".
     node : str
@@ -113,6 +117,8 @@ class Situation:
         What the webhook gives the pod, by its GPUs.
     shares : sequence of LargestShare
         Whose ask decides, where that is not all that the pod asks.
+    newcomer : Newcomer or None
+        The pod as those that run see it.
     """
 
     checks: Sequence[FailedCheck]
@@ -121,6 +127,7 @@ class Situation:
     names: Sequence[str]
     injected: Request
     shares: Sequence[LargestShare]
+    newcomer: Newcomer | None = None
 
     def fails_only(self, *kinds: str) -> BoolArray:
         """Return which nodes fail checks of these kinds and no other, shape (N,)."""
@@ -618,6 +625,41 @@ def _beside_others(situation: Situation) -> Found:
             yield 1.2, Remedy(action, told, node, len(those))
 
 
+def _neighbours(situation: Situation) -> Found:
+    """Yield the port or label of the pod without which its neighbours would take it."""
+    newcomer, around = situation.newcomer, situation.scheduler.around
+    if newcomer is None or around is None:
+        return
+    indexes = np.flatnonzero(situation.fails_only(HOST_PORT))
+    if len(indexes):
+        numbers = ", ".join(str(port.number) for port in newcomer.ports[:MAX_TOLD])
+        text = (
+            f"ask for another host port than {numbers}, or none"
+            f" ({_nodes(len(indexes))} then)"
+        )
+        node = situation.names[int(indexes[0])]
+        yield 0.9, Remedy("hostPort", text, node, len(indexes), value=numbers)
+    kept_away = situation.fails_only(KEPT_AWAY)
+    if not kept_away.any():
+        return
+    columns = situation.judged.candidates.columns
+    terms = {term for _, term in around.repellers.values()}
+    keys = {c.key for term in terms for c in term.conditions or ()}
+    for key in sorted(keys & newcomer.labels.keys())[:MAX_TOLD]:
+        labels = {name: v for name, v in newcomer.labels.items() if name != key}
+        without = look_around(
+            situation.judged.snapshot, replace(newcomer, labels=labels)
+        )
+        indexes = np.flatnonzero(kept_away & ~without.repelled[columns])
+        if len(indexes):
+            text = f"leave the label {key} out ({_nodes(len(indexes))} then)"
+            node = situation.names[int(indexes[0])]
+            yield 0.9, Remedy("unlabel", text, node, len(indexes), value=key)
+    indexes = np.flatnonzero(kept_away)
+    text = f"wait until the pods end that keep it away ({_nodes(len(indexes))} then)"
+    yield 1.6, Remedy("wait", text, situation.names[int(indexes[0])], len(indexes))
+
+
 _FINDERS: Final = (
     _ask_less,
     _other_type,
@@ -627,4 +669,5 @@ _FINDERS: Final = (
     _taints,
     _nodes_to_mend,
     _beside_others,
+    _neighbours,
 )

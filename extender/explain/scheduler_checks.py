@@ -16,7 +16,15 @@ from scoring.eligibility import (
     failed_checks,
     tolerates_all,
 )
+from scoring.exclusions import RepelledPods
 from scoring.feasibility import short_of
+from scoring.neighbours import (
+    REPELLED,
+    TAKEN_PORTS,
+    Neighbourhood,
+    Newcomer,
+    look_around,
+)
 from scoring.protocols import Constraints, NodeFacts
 from scoring.quantity import show_free
 from scoring.resources import PODS, Request
@@ -44,38 +52,48 @@ class SchedulerChecks:
     failed : mapping
         its words -> bool array, shape (C,), True where that check fails; the checks
         before those of amounts, in its order
+    failed_late : mapping
+        The same, of the checks after those of amounts.
     short : bool array, shape (Q, C)
         True where a resource of `pod_request` is short.
     candidates : Candidates
         Their tables have a row for each resource of `pod_request`.
     pod_request : PodRequest
         With every resource that kube-scheduler counts.
+    around : Neighbourhood or None
+        What the pods of all nodes keep the pod from; None where that is not looked at.
     """
 
     failed: Mapping[str, BoolArray]
+    failed_late: Mapping[str, BoolArray]
     short: BoolArray
     facts: Sequence[NodeFacts]
     constraints: Constraints
     candidates: Candidates
     pod_request: PodRequest
+    around: Neighbourhood | None = None
 
     @property
     def passed(self) -> BoolArray:
         """True for the nodes that pass, bool array of shape (C,)."""
         passed: BoolArray = ~np.logical_or.reduce(
-            [*self.failed.values(), *self.short], axis=0
+            [*self.failed.values(), *self.short, *self.failed_late.values()], axis=0
         )
         return passed
 
     def reasons(self, index: int) -> tuple[str, ...]:
         """Return the reasons of the node at `index` in its words; empty if it passes.
 
-        It looks at amounts last, and then names every resource that is short.
+        Of amounts, it names every resource that is short.
         """
         for reason, failed in self.failed.items():
             if failed[index]:
                 return (reason,)
-        return _shortages(self.pod_request.request, self.short[:, index].tolist())
+        short = self.short[:, index].tolist()
+        if any(short):
+            return _shortages(self.pod_request.request, short)
+        late = (reason for reason, failed in self.failed_late.items() if failed[index])
+        return tuple(late)[:1]
 
     def reason(self, index: int) -> str | None:
         """Return the reasons of the node at `index` as one text, None if it passes."""
@@ -94,14 +112,20 @@ class SchedulerChecks:
             reasons.append((reason,))
             undecided &= ~failed
         left = np.flatnonzero(undecided & np.logical_or.reduce(self.short, axis=0))
-        if not len(left):
-            return codes, reasons
-        patterns, numbers = np.unique(self.short[:, left], axis=1, return_inverse=True)
-        codes[left] = len(reasons) + numbers.reshape(-1)
-        reasons += [
-            _shortages(self.pod_request.request, pattern.tolist())
-            for pattern in patterns.T
-        ]
+        if len(left):
+            patterns, numbers = np.unique(
+                self.short[:, left], axis=1, return_inverse=True
+            )
+            codes[left] = len(reasons) + numbers.reshape(-1)
+            reasons += [
+                _shortages(self.pod_request.request, pattern.tolist())
+                for pattern in patterns.T
+            ]
+            undecided[left] = False
+        for reason, failed in self.failed_late.items():
+            codes[failed & undecided] = len(reasons)
+            reasons.append((reason,))
+            undecided &= ~failed
         return codes, reasons
 
     def detail(self, index: int) -> str:
@@ -114,6 +138,9 @@ class SchedulerChecks:
         explain = DETAILS.get(reason)
         if explain is not None:
             return explain(self.facts[index], self.constraints)
+        if reason in {TAKEN_PORTS, REPELLED} and self.around is not None:
+            column = int(self.candidates.columns[index])
+            return show_neighbour(self.around, column, reason)
         candidates = self.candidates
         return "; ".join(
             show_free(
@@ -132,6 +159,7 @@ def check_nodes(  # noqa: PLR0913 - the last one is named
     constraints: Constraints,
     keys: LabelKeys,
     *,
+    newcomer: Newcomer | None = None,
     deadline: Deadline = NO_DEADLINE,
 ) -> SchedulerChecks:
     """Apply kube-scheduler's own checks to some nodes of a snapshot.
@@ -144,20 +172,55 @@ def check_nodes(  # noqa: PLR0913 - the last one is named
         None below 0.
     pod_request : PodRequest
         With every resource that kube-scheduler counts, ``pods`` among them.
+    newcomer : Newcomer, optional
+        The pod as its neighbours see it. Without it they are not looked at.
     deadline : Deadline
         Checked now and then: a pod's affinity may be long.
     """
     candidates = take_columns(snapshot, columns, pod_request, keys)
     facts = [snapshot.facts[column] for column in columns.tolist()]
     deadline.check()
+    failed, late = failed_checks(facts, constraints, deadline.check), {}
+    around = None
+    if newcomer is not None:
+        around = look_around(snapshot, newcomer)
+        failed[TAKEN_PORTS] = around.taken[columns]
+        late[REPELLED] = around.repelled[columns]
+    deadline.check()
     return SchedulerChecks(
-        failed_checks(facts, constraints, deadline.check),
+        failed,
+        late,
         short_of(candidates, pod_request),
         facts,
         constraints,
         candidates,
         pod_request,
+        around,
     )
+
+
+def show_neighbour(around: Neighbourhood, column: int, reason: str) -> str:
+    """Return which pod keeps another one from a node, by port or by its wish."""
+    if reason == TAKEN_PORTS:
+        taker = around.takers[column]
+        return f"{taker.namespace}/{taker.name} has the host port"
+    repeller, term = around.repellers[column]
+    return f"{repeller.namespace}/{repeller.name} keeps away {show_repelled(term)}"
+
+
+def show_repelled(term: RepelledPods) -> str:
+    """Return which pods are kept away, and from where.
+
+    Such as ``pods with app=a, by kubernetes.io/hostname``.
+    """
+    shown = [
+        f"{item.key}={item.values[0]}"
+        if item.operator == "In" and len(item.values) == 1
+        else f"{item.key} {item.operator} {','.join(item.values[:MAX_SHOWN])}".rstrip()
+        for item in (term.conditions or ())[:MAX_SHOWN]
+    ]
+    which = f"pods with {' and '.join(shown)}" if shown else "all pods"
+    return f"{which}, by {term.topology_key}"
 
 
 def _shortages(request: Request, is_short: list[bool]) -> tuple[str, ...]:

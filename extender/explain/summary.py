@@ -403,6 +403,7 @@ def _situation(
         explanation.verb_call.names,
         () if admission is None else admission.injected,
         explanation.subject.shares,
+        explanation.subject.newcomer,
     )
 
 

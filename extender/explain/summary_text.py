@@ -139,7 +139,7 @@ def _groups(summary: SummaryRow) -> list[str]:
     if rest:
         count = sum(group.node_count for group in rest)
         rows.append((str(count), f"{len(rest)} other pairs of reasons", ""))
-    lines = list(_columns(rows, (7, 52, 40)))
+    lines = list(_columns(rows, (7, 58, 40)))
     if summary.scheduler_message:
         message = f"As kube-scheduler puts it: {summary.scheduler_message}"
         lines += _wrap(message, MAX_MESSAGE)

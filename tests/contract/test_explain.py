@@ -486,7 +486,7 @@ PORTS = [
         pytest.param({"affinity": {"nodeAffinity": {}}}, [], id="node affinity"),
         pytest.param({"volumes": VOLUMES}, ["volumes (c)"], id="volumes"),
         pytest.param({"volumes": [{"name": "v", "emptyDir": {}}]}, [], id="scratch"),
-        pytest.param({"containers": PORTS}, ["host ports"], id="ports"),
+        pytest.param({"containers": PORTS}, [], id="ports"),
         pytest.param({"resourceClaims": [{}]}, ["resource claims"], id="claims"),
         pytest.param(
             {"volumes": 1, "affinity": None}, [], id="of the wrong type is no matter"

@@ -1,5 +1,6 @@
 """Explanations of nineteen pods that stay pending, each for a reason of its own."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +29,7 @@ from tests.pending_pods import (
     QUOTA,
     carry_out,
     make_bound_pods,
+    make_neighbours,
     make_nodes,
 )
 
@@ -59,7 +61,7 @@ SENTENCES: Final = {
     "spread": "not modelled here: topology spread (topology.kubernetes.io/zone)",
 }
 
-# what keeps it from nodes that have room -> how the first sentence begins
+# what keeps it from nodes that have room -> what the first sentence says of it
 KEPT_SENTENCES: Final = {
     "no limit": "The API server refuses the pod: spec.containers[0].resources.limits:"
     " Required value: Limit must be set for non overcommitable resources.",
@@ -67,6 +69,9 @@ KEPT_SENTENCES: Final = {
     'nvidia.com/gpu]: Invalid value: "500m": must be an integer; ',
     "request unlike the limit": "The API server refuses the pod: spec.containers[0]."
     'resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of',
+    "host port": "No node fits: 111 have the host port 9400 in use (by monitoring/",
+    "kept away": ", 60 have a pod near that keeps away pods with noisy=true"
+    ", by kubernetes.io/hostname (ml/quiet-0), ",
     "group": "The pod waits for its group, ml/team: ",
     "named node": "The kubelet of a100-000 refuses the pod, OutOfnvidia.com/gpu: asks 1"
     " nvidia.com/gpu: 0 free of 8 ",
@@ -89,9 +94,9 @@ HELP: Final = {
 }
 
 
-def snapshot_of(nodes: list[Tree]) -> Snapshot:
+def snapshot_of(nodes: list[Tree], pods: Sequence[Tree] = ()) -> Snapshot:
     """Return the cluster with these nodes, on one of which pods failed lately."""
-    snapshot = make_snapshot(nodes=nodes, pods=make_bound_pods())
+    snapshot = make_snapshot(nodes=nodes, pods=[*make_bound_pods(), *pods])
     failing = [name == FAILING for name in snapshot.nodes.names]
     return replace(snapshot, failing=read_only_mask(failing))
 
@@ -102,6 +107,7 @@ def read_only_mask(values: list[bool]) -> Any:
 
 
 SNAPSHOT: Final = snapshot_of(NODES)
+CROWDED: Final = snapshot_of(NODES, make_neighbours())
 
 
 def explained(pod: Tree, snapshot: Snapshot = SNAPSHOT) -> ExplanationPage:
@@ -135,14 +141,28 @@ def test_the_reason_stands_in_the_first_three_lines(why: str) -> None:
 def test_what_keeps_a_pod_from_nodes_with_room_is_said_and_no_node_fits(
     why: str,
 ) -> None:
-    page = explained(KEPT[why])
+    page = explained(KEPT[why], CROWDED)
     lines = render_summary(page).splitlines()
 
     assert page.summary is not None
     assert not page.summary.fits
-    assert " ".join(lines[:3]).startswith(KEPT_SENTENCES[why])
+    assert KEPT_SENTENCES[why] in " ".join(lines[:3])
     assert len(lines) <= MAX_LINES
     assert max(map(len, lines)) <= WIDTH
+
+
+@pytest.mark.parametrize("why", ["host port", "kept away", "named node"])
+def test_what_would_help_a_pod_that_is_kept_does(why: str) -> None:
+    summary = explained(KEPT[why], CROWDED).summary
+    assert summary is not None
+
+    remedy = summary.remedies[0]
+    pod, _ = carry_out(remedy, KEPT[why], NODES)
+    after = explained(pod, CROWDED).summary
+    assert after is not None
+    assert after.fits, after.sentence
+    fits = [g.node_count for g in after.groups if not (g.scheduler or g.ours)]
+    assert fits == [remedy.node_count], remedy.text
 
 
 @pytest.mark.parametrize("why", HELP)
@@ -161,8 +181,9 @@ def test_what_would_help_is_said_and_does(why: str) -> None:
 
 def test_the_explanations_are_printed_as_ever() -> None:
     printed = "".join(
-        f"==== {why}\n{render_summary(explained(pod))}\n"
-        for why, pod in {**PENDING, **KEPT}.items()
+        f"==== {why}\n{render_summary(explained(pod, snapshot))}\n"
+        for pods, snapshot in ((PENDING, SNAPSHOT), (KEPT, CROWDED))
+        for why, pod in pods.items()
     )
 
     assert printed == GOLDEN.read_text()

@@ -475,6 +475,18 @@ def test_what_a_node_offers_is_capacity_or_allocatable() -> None:
     assert snapshot.allocatable[row].tolist() == [0, 0, 0, 8]
 
 
+def test_pods_that_keep_others_away_are_known_while_they_are_bound() -> None:
+    ported = {"name": "c", "ports": [{"containerPort": 1, "hostPort": 80}]}
+    ledger = make_ledger(nodes=[make_node(name="a")])
+    seen = []
+    for more in ({}, {"node_name": "a"}, {"node_name": "a", "phase": "Failed"}):
+        ledger.apply(pod_seen(name="p", containers=[ported], **more))
+        ledger.apply(pod_seen(name="plain", gpus=1, node_name="a"))
+        seen.append([pod.name for pod in ledger.build().excluding])
+
+    assert seen == [[], ["p"], []]
+
+
 def test_cordoned_and_unready_nodes_are_not_schedulable() -> None:
     snapshot = make_ledger(
         nodes=[

@@ -272,6 +272,50 @@ def test_a_notice_that_was_not_taken_is_told_again(describe: Describe) -> None:
     assert cluster.run(1) == [event]
 
 
+REPELLING = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "labelSelector": {"matchLabels": {"noisy": "true"}},
+                "topologyKey": "kubernetes.io/hostname",
+            }
+        ]
+    }
+}
+
+
+def test_pods_of_many_labels_are_one_kind_unless_a_running_pod_reads_them(
+    describe: Describe,
+) -> None:
+    objects = [
+        make_pod(name=f"p{n}", gpus=1, labels={"index": str(n), "noisy": str(n < 2)})
+        for n in range(6)
+    ]
+    cluster = ToldPods(*objects, describe=describe)
+    cluster.run(40)
+    alike = len(describe.calls)
+    running = make_pod(name="r", node_name="a", spec={"affinity": REPELLING})
+    cluster.put(running)
+    cluster.build()
+    describe.calls.clear()
+    cluster.run(10)
+
+    assert alike == 1
+    assert len(set(describe.calls)) == 2
+
+
+def test_the_same_group_of_another_namespace_is_another_kind(
+    describe: Describe,
+) -> None:
+    spec = {"schedulingGroup": {"podGroupName": "team"}}
+    objects = [
+        make_pod(name="p", namespace=name, gpus=1, spec=spec) for name in ("a", "b")
+    ]
+    ToldPods(*objects, describe=describe).run(40)
+
+    assert len(describe.calls) == 2
+
+
 def test_every_owner_is_told_though_each_has_a_kind_of_its_own(
     describe: Describe,
 ) -> None:
