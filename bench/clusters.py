@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cluster.decode.objects import Node, Pod
+from cluster.decode.objects import Node, Pod, PodRecord
 from cluster.decode.records import FaultSignals, RecordBuilder
 from cluster.ledger.changes import NodesListed, PodsListed
 from cluster.ledger.ledger import Ledger
@@ -162,22 +162,39 @@ def write_dump(path: Path, count: int) -> None:
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
 
-def build_snapshot(count: int, labels: LabelKeys) -> Snapshot:
-    """Return a cluster of `count` nodes through the decoder and the ledger.
-
-    `labels` names the labels that get a column, as in the settings.
-    """
-    builder = RecordBuilder(
+def _builder() -> RecordBuilder:
+    return RecordBuilder(
         ResourceScope(("nvidia.com/gpu",), ("nvidia.com/",)),
         Settings().gpu_annotations(),
         FaultSignals({"nvidia.com/gpu-driver-upgrade-state": frozenset()}),
     )
+
+
+def build_ledger(count: int, labels: LabelKeys) -> Ledger:
+    """Return a cluster of `count` nodes through the decoder, in a ledger.
+
+    `labels` names the labels that get a column, as in the settings.
+    """
+    builder = _builder()
     nodes = [builder.node_record(msgspec.convert(n, Node))[0] for n in _nodes(count)]
     pods = [builder.pod_record(msgspec.convert(p, Pod))[0] for p in _pods(count)]
     ledger = Ledger(labels.columns())
     ledger.apply(NodesListed(tuple(nodes)))
     ledger.apply(PodsListed(tuple(pods)))
-    return ledger.build()
+    return ledger
+
+
+def build_snapshot(count: int, labels: LabelKeys) -> Snapshot:
+    """Return a cluster of `count` nodes; `labels` as for `build_ledger`."""
+    return build_ledger(count, labels).build()
+
+
+def bound_pod(uid: str, millicores: int, node_name: str) -> PodRecord:
+    """Return a pod with one GPU that is bound to a node."""
+    pod = _pod(uid, 1, node_name)
+    amounts = pod["spec"]["containers"][0]["resources"]["requests"]
+    amounts["cpu"] = f"{millicores}m"
+    return _builder().pod_record(msgspec.convert(pod, Pod))[0]
 
 
 def call_body(names: list[str]) -> bytes:

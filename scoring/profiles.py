@@ -101,11 +101,12 @@ def weighted_mean(
     float64 array, shape (C,)
         0 to 100. Rounded where only the order of summing tells totals apart.
     """
-    total: Float64Array = np.zeros(len(next(iter(terms.values()))))
-    for name, values in terms.items():
-        total += weights[name] * values
+    parts = [weights[name] * values for name, values in terms.items()]
+    total: Float64Array = parts[0]
+    for part in parts[1:]:
+        total += part
     total /= sum(weights[name] for name in terms)
-    return np.round(total, DECIMALS)
+    return total.round(DECIMALS)
 
 
 # Far below what one thousandth of a GPU is worth for the rarest shape.

@@ -3,8 +3,8 @@
 ``python -m bench.extender.http`` starts the real process on a synthetic cluster, the
 echo of `bench.extender.echo` and the client of `bench.client`, each on its own, and
 prints tables and one line for each bar. `bench.extender.crowd` does the same with many
-connections, `bench.extender.explain` while pods are explained, and
-`bench.extender.promise` on a large, busy cluster.
+connections, `bench.extender.explain` while pods are explained, `bench.extender.packing`
+by another profile, and `bench.extender.promise` on a large, busy cluster.
 
 The clusters are those of which kube-scheduler asks so many names: 420 of 1,000 nodes by
 its defaults, and all of 1,000, 5,000 and 10,000 with ``percentageOfNodesToScore: 100``.
@@ -22,7 +22,7 @@ from typing import Final
 
 from bench.client import Load, Plan, Timings
 from bench.clusters import sampled_bodies, write_dump
-from bench.extender import crowd, explain, promise
+from bench.extender import crowd, explain, packing, promise
 from bench.extender.crowd_client import CrowdTimings
 from bench.extender.explain import ExplainTimings
 from bench.figures import Bar, Spread, paired_ratios, percentile_ms
@@ -113,24 +113,30 @@ def bars(timings: Timings) -> list[Bar]:
     return [*found, Bar(f"names_growth_{FEW}_{MOST}", growth, GROWTH_BAR)]
 
 
-def serve(nodes: int, folder: Path) -> AbstractContextManager[int]:
+def serve(
+    nodes: int, folder: Path, profile: str = packing.CLASSIC
+) -> AbstractContextManager[int]:
     """Start the real process on a cluster of so many nodes; its port."""
     write_dump(folder / f"cluster-{nodes}.json", nodes)
-    config = folder / f"config-{nodes}.json"  # JSON is YAML, too
+    config = folder / f"config-{nodes}-{profile}.json"  # JSON is YAML, too
     config.write_text(
         json.dumps(
             {
                 "server": {"port": 0, "drainSeconds": 0},
                 "cluster": {"source": "file", "files": [f"cluster-{nodes}.json"]},
+                "scoring": {"profile": profile},
             }
         )
     )
-    log = folder / f"ours-{nodes}.log"
+    log = folder / f"ours-{nodes}-{profile}.log"
     return started("service", "serve", "--config", str(config), log=log)
 
 
-def measure(folder: Path) -> tuple[Timings, CrowdTimings, ExplainTimings]:
-    """Start the real processes and the echo; time one caller, many, explanations."""
+def measure(folder: Path) -> tuple[Timings, CrowdTimings, ExplainTimings, Timings]:
+    """Start the real processes and the echo.
+
+    Time one caller, many, explanations, and both profiles.
+    """
     with ExitStack() as stack:
         ours = {
             nodes: stack.enter_context(serve(nodes, folder))
@@ -139,23 +145,28 @@ def measure(folder: Path) -> tuple[Timings, CrowdTimings, ExplainTimings]:
         with started("bench.extender.echo", log=folder / "echo.log") as echo:
             pairs = time_pairs(ours, echo)
         explained = explain.measure(ours[EXPLAIN_NODES], EXPLAIN_NODES)
-        return pairs, crowd.measure(ours[CROWD_NODES], CROWD_NODES), explained
+        crowded = crowd.measure(ours[CROWD_NODES], CROWD_NODES)
+        with serve(packing.NAMES, folder, packing.PACKING) as port:
+            ports = {packing.CLASSIC: ours[packing.NAMES], packing.PACKING: port}
+            return pairs, crowded, explained, packing.time_pairs(ports)
 
 
 def main() -> int:
     """Run the bench; 1 if a process or a call failed. A missed bar is no failure."""
     try:
         with tempfile.TemporaryDirectory(prefix="gpu-extender-bench-") as name:
-            pairs, crowded, explained = measure(Path(name))
+            pairs, crowded, explained, profiles = measure(Path(name))
         print(f"\n{table(pairs)}\n{crowd.table(crowded)}", flush=True)
         print(explain.table(explained, EXPLAIN_NODES), flush=True)
+        kernels = packing.time_kernels()
+        print(packing.table(profiles, kernels), flush=True)
         busy = promise.measure()
     except BenchError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     print(promise.table(busy))
     of_load = [*crowd.bars(crowded), *explain.bars(explained), *promise.bars(busy)]
-    for bar in [*bars(pairs), *of_load]:
+    for bar in [*bars(pairs), *of_load, *packing.bars(profiles, kernels)]:
         print(bar.line())
     return 0
 

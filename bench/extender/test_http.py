@@ -9,7 +9,7 @@ import pytest
 from bench.client import Load, Plan, Timings
 from bench.client import run as run_plan
 from bench.clusters import POD_UID, sampled_bodies
-from bench.extender import crowd, http, promise
+from bench.extender import crowd, http, packing, promise
 from bench.extender.crowd_client import (
     CrowdPlan,
     CrowdTimings,
@@ -110,6 +110,18 @@ def test_a_crowd_is_held_against_one_caller(
     timings: CrowdTimings, lines: list[str]
 ) -> None:
     assert [bar.line() for bar in crowd.bars(timings)] == lines
+
+
+def test_packing_is_held_against_classic() -> None:
+    timings = Timings({"packing": [[[0.0025]]], "classic": [[[0.002]]]})
+    seconds = packing.time_kernels(count=20, bindings=2)
+    assert {len(times) for times in seconds.renewed.values()} == {2}
+    kernels = seconds._replace(renewed={"packing": [0.0031], "classic": [0.001]})
+
+    assert [bar.line() for bar in packing.bars(timings, kernels)] == [
+        "bar packing_http_1000 1.25 <=1.25 pass",
+        "bar packing_kernel_5000 3.10 <=3 miss",
+    ]
 
 
 def test_a_promise_is_kept_by_a_factor() -> None:

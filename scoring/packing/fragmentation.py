@@ -83,7 +83,9 @@ def gradient(free: FreeCapacity, shape: Shape, demand: Demand) -> Float64Array:
     """
     sums, counts = _usable(free.devices, demand.thresholds)
     total = np.add.reduce(free.devices, axis=0)
-    before = _unusable(total, sums, counts, free.cpu, free.models, demand)
+    # PERF: before and after side by side, since for one changed node nearly all the
+    # time is to begin numpy operations; bench/scoring/test_kernels.py
+    states = [(total, sums, counts, free.cpu)]
     if shape.gpus:
         old, new = best_fit_device(free.devices, shape.thousandths)
         least = demand.thresholds[:, np.newaxis]
@@ -91,17 +93,23 @@ def gradient(free: FreeCapacity, shape: Shape, demand: Demand) -> Float64Array:
         sums = sums - shape.gpus * (old * is_lost - new * is_kept)
         counts = counts - shape.gpus * (is_lost & ~is_kept)
         total = total - shape.gpus * (old - new)
-    cpu = free.cpu - shape.cpu
-    decrease: Float64Array = before - _unusable(
-        total, sums, counts, cpu, free.models, demand
+    states.append((total, sums, counts, free.cpu - shape.cpu))
+    total, sums, counts, cpu = (
+        np.concatenate(parts, axis=-1) for parts in zip(*states, strict=True)
     )
+    models = np.concatenate((free.models, free.models))
+    unusable = _unusable(total, sums, counts, cpu, models, demand)
+    count = len(free.cpu)
+    decrease: Float64Array = unusable[:count] - unusable[count:]
     return decrease
 
 
 def fits(free: FreeCapacity, shape: Shape) -> BoolArray:
     """Return which nodes have the devices and the cpu that a pod asks, shape (N,)."""
-    enough = np.count_nonzero(free.devices >= shape.thousandths, axis=0) >= shape.gpus
-    has_both: BoolArray = enough & (free.cpu >= shape.cpu)
+    has_both: BoolArray = free.cpu >= shape.cpu
+    if shape.gpus:
+        enough = np.add.reduce(free.devices >= shape.thousandths, axis=0)
+        has_both &= enough >= shape.gpus
     return has_both
 
 
@@ -123,10 +131,20 @@ def best_fit_device(
     return old, np.maximum(old - thousandths, 0)
 
 
+# Above this many nodes, arrays over thresholds or groups, too, would leave the caches.
+MAX_AT_ONCE: Final = 512
+
+
 def _usable(
     devices: Int64Array, thresholds: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
     """Return sum and number of the devices with so much free, each of shape (T, N)."""
+    if devices.shape[1] <= MAX_AT_ONCE:
+        enough = devices >= thresholds[:, np.newaxis, np.newaxis]
+        return (
+            np.add.reduce(devices * enough, axis=1),
+            np.add.reduce(enough, axis=1, dtype=np.int64),
+        )
     shape = (len(thresholds), devices.shape[1])
     sums, counts = np.empty(shape, np.int64), np.empty(shape, np.int64)
     for row, least in enumerate(thresholds.tolist()):
@@ -144,15 +162,27 @@ def _unusable(  # noqa: PLR0913, PLR0917 - the parts of one node's state
     models: Int64Array,
     demand: Demand,
 ) -> Float64Array:
-    """Return what is free on each node less what the mix can use, in GPUs."""
+    """Return what is free on each node less what the mix can use, in GPUs.
+
+    To the last digit the same for a node whichever others it is computed with: shares
+    are taken off one after the other.
+    """
     reached = np.searchsorted(demand.cpu_steps, cpu, side="right")
     served_at = models * (len(demand.cpu_steps) + 1) + reached
     unusable: Float64Array = total.astype(np.float64)
-    groups = zip(demand.threshold_of.tolist(), demand.gpus.tolist(), strict=True)
-    for row, (threshold, gpus) in enumerate(groups):
-        part = demand.served[row].take(served_at)
-        part *= sums[threshold]
-        part *= counts[threshold] >= gpus
-        unusable -= part
+    if len(cpu) <= 2 * MAX_AT_ONCE:
+        of = demand.threshold_of
+        parts = np.empty((len(of) + 1, len(cpu)))
+        parts[0] = unusable
+        np.multiply(demand.served[:, served_at], sums[of], out=parts[1:])
+        parts[1:] *= counts[of] >= demand.gpus[:, np.newaxis]
+        np.subtract.reduce(parts, axis=0, out=unusable)
+    else:
+        groups = zip(demand.threshold_of.tolist(), demand.gpus.tolist(), strict=True)
+        for row, (threshold, gpus) in enumerate(groups):
+            part = demand.served[row].take(served_at)
+            part *= sums[threshold]
+            part *= counts[threshold] >= gpus
+            unusable -= part
     unusable /= WHOLE
     return unusable

@@ -238,3 +238,25 @@ def test_insistence_is_named_demand_by_supply(
     found = insistence(mix_of(expected), np.array(supply, dtype=np.int64), prior)
 
     assert found == pytest.approx(wanted)
+
+
+@given(
+    nodes=st.lists(NODES.filter(bool), min_size=1, max_size=2),
+    expected=MIXES,
+    shape=shapes(),
+    at_once=st.sampled_from((0, 1, 512)),
+)
+def test_a_gradient_is_the_same_whichever_nodes_it_is_computed_with(
+    nodes: list[list[Node]], expected: list[Expected], shape: Shape, at_once: int
+) -> None:
+    every = [node for part in nodes for node in part]
+    demand = demand_of(expected)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scoring.packing.fragmentation.MAX_AT_ONCE", at_once)
+        together = gradient(free_on(every), shape, demand).tolist()
+        left = fragmentation(free_on(every), demand).tolist()
+
+    # To the last digit: what is kept of a node equals what would be computed with all.
+    assert together == [gradient(free_on([n]), shape, demand)[0] for n in every]
+    assert left == [fragmentation(free_on([n]), demand)[0] for n in every]
