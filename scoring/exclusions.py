@@ -66,3 +66,6 @@ class Exclusions:
     ports: tuple[HostPort, ...] = ()
     repels: tuple[RepelledPods, ...] = ()
     is_whole: bool = True
+
+
+NO_EXCLUSIONS: Final = Exclusions()

@@ -368,6 +368,9 @@ def _resized(pod: Pod) -> PodStatus | None:
     return None
 
 
+CLAIMS: Final = "resource claims"
+
+
 def list_not_modelled(spec: PodSpec) -> Iterator[str]:
     """Yield the wishes of a spec that kube-scheduler follows and we do not model.
 
@@ -390,8 +393,10 @@ def list_not_modelled(spec: PodSpec) -> Iterator[str]:
     if any(claims):
         names = (claim.get("claimName") for claim in _mappings(claims))
         yield f"volumes{_named(names)}"
-    if spec.resource_claims:
-        yield "resource claims"
+    if claimed := spec.resource_claims:
+        fields = ("resourceClaimName", "resourceClaimTemplateName", "name")
+        names = (next(filter(None, map(c.get, fields)), "") for c in _mappings(claimed))
+        yield f"{CLAIMS}{_named(names)}"
 
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -319,7 +319,7 @@ class SummaryRow(_Row, frozen=True):
     nearest: tuple[NearMiss, ...]
     remedies: tuple[Remedy, ...]
     best: tuple[BestRow, ...]
-    room: int
+    room: int | None
     replicas: int
     change: str
     warnings: tuple[str, ...]

@@ -15,7 +15,7 @@ from extender.verbs.lookup import pod_request_of_record, read_pod_request
 from extender.verbs.options import VerbOptions
 from extender.wire.filter import WireError
 from scoring.candidates import PodRequest
-from scoring.exclusions import HostPort
+from scoring.exclusions import NO_EXCLUSIONS, HostPort, RepelledPods
 from scoring.faults import Fault
 from scoring.neighbours import Newcomer
 from scoring.pod_request import LargestShare
@@ -126,6 +126,8 @@ class Subject:
         Its own; empty for a pod that has a node in the cache.
     ports : tuple of HostPort
         Host ports that it takes.
+    repels : tuple of RepelledPods
+        Whom it wants away by required anti-affinity; those of its kind, too, perhaps.
     """
 
     namespace: str
@@ -146,6 +148,7 @@ class Subject:
     shares: tuple[LargestShare, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[HostPort, ...] = ()
+    repels: tuple[RepelledPods, ...] = ()
 
     @property
     def newcomer(self) -> Newcomer | None:
@@ -219,12 +222,9 @@ def subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
         priority=record.priority,
         shares=record.shares,
         labels=record.labels,
-        ports=_ports_of(record),
+        ports=(record.exclusions or NO_EXCLUSIONS).ports,
+        repels=(record.exclusions or NO_EXCLUSIONS).repels,
     )
-
-
-def _ports_of(record: PodRecord) -> tuple[HostPort, ...]:
-    return () if record.exclusions is None else record.exclusions.ports
 
 
 GATED: Final = "schedulingGates"
@@ -407,7 +407,8 @@ def _subject_of_pod(
         priority=record.priority,
         shares=record.shares,
         labels=pod.metadata.labels or {},
-        ports=_ports_of(record),
+        ports=(record.exclusions or NO_EXCLUSIONS).ports,
+        repels=(record.exclusions or NO_EXCLUSIONS).repels,
         is_created=is_created,
     )
 

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from cluster.decode.records import CLAIMS
 from extender.explain.details import Judged
 from extender.explain.explain import Explanation
 from extender.explain.failed_checks import (
@@ -32,6 +33,8 @@ from extender.explain.remedies import (
 )
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
 from scoring.feasibility import REASONS, Verdict
+from scoring.neighbours import matches
+from scoring.protocols import NodeFacts
 from scoring.quantity import shorten
 from scoring.snapshot import IndexArray
 
@@ -118,8 +121,9 @@ class Summary:
         reason as kube-scheduler counts it -> nodes
     best : index array
         The nodes that are preferred, the best first.
-    room : int
-        How many such pods fit now, one after the other.
+    room : int or None
+        How many such pods fit now at most, one after the other: by amounts, their host
+        ports and how they repel each other. None for a pod that no node is asked about.
     """
 
     fits: bool
@@ -133,7 +137,7 @@ class Summary:
     remedies: tuple[Remedy, ...]
     help: str
     best: IndexArray
-    room: int
+    room: int | None
 
 
 def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> Summary:
@@ -184,7 +188,7 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
         remedies=remedies,
         help=_help(explanation, remedies, checks, is_fitting=bool(len(fitting))),
         best=best,
-        room=_room(explanation, judged, fitting),
+        room=_room(explanation, judged, fitting) if is_judged else None,
     )
 
 
@@ -219,7 +223,7 @@ def _summarize_placed(explanation: Explanation) -> Summary:
         remedies=remedies,
         help=REMEDY_JOINT.join(helped),
         best=np.zeros(0, dtype=np.intp),
-        room=int(is_taken),
+        room=None,
     )
 
 
@@ -309,15 +313,19 @@ def _unknown(name: str, meant: str) -> str:
 def _fit(explanation: Explanation, fitting: IndexArray, best: IndexArray) -> str:
     """Return which nodes fit, and what may still refuse them."""
     names, count = explanation.verb_call.names, len(explanation.verb_call.names)
-    verb = "fits" if len(fitting) == 1 else "fit"
-    of = f"{len(fitting)} of {count} nodes {verb}"
-    if count == 1:
-        of = "The only node fits"
-    unsure = [wish for wish in explanation.subject.not_modelled if _may_refuse(wish)]
+    who = "The only node" if count == 1 else f"{len(fitting)} of {count} nodes"
+    of = f"{who} {'fits' if len(fitting) == 1 else 'fit'}"
+    unsure = [wish for wish in explanation.subject.not_modelled if may_refuse(wish)]
     if unsure:
+        is_asked = bool(explanation.subject.pod_request.request)
+        by = "GPUs, CPU and memory" if is_asked else "CPU and memory"
+        said = f"{of} by {by}"
+        if any(wish.startswith(CLAIMS) for wish in unsure):  # they may be of GPUs
+            verb = "passes" if len(fitting) == 1 else "pass"
+            said = f"{who} {verb} what is checked here ({by})"
         return (
-            f"{of} by GPUs, CPU and memory, but kube-scheduler may refuse them, since"
-            f" not modelled here: {', '.join(unsure)}"
+            f"{said}, but kube-scheduler may refuse them, since not modelled here:"
+            f" {', '.join(unsure)}"
         )
     if not explanation.subject.pod_request.request:
         return f"{of}; it asks for no managed resource, so gpu-extender is not asked"
@@ -330,7 +338,7 @@ def _fit(explanation: Explanation, fitting: IndexArray, best: IndexArray) -> str
     return f"{of}: {', '.join(told)}"
 
 
-def _may_refuse(wish: str) -> bool:
+def may_refuse(wish: str) -> bool:
     """Whether a wish that is not modelled decides where the pod may go."""
     return not wish.startswith("preferred ") and wish != QUOTA
 
@@ -451,8 +459,8 @@ def _help(
 
 
 def _room(explanation: Explanation, judged: Judged, fitting: IndexArray) -> int:
-    """Return how many such pods fit now, one after the other, by amounts alone."""
-    checks = explanation.checks
+    """Return how many such pods fit now at most, one after the other."""
+    checks, subject = explanation.checks, explanation.subject
     if checks is None or not len(fitting):
         return 0
     most = np.full(len(fitting), np.iinfo(np.int64).max)
@@ -466,6 +474,29 @@ def _room(explanation: Explanation, judged: Judged, fitting: IndexArray) -> int:
             most = np.where(
                 candidates.claimed[row, fitting], most, np.minimum(most, many)
             )
-    if judged.pod_request.gpu_requirements.is_exclusive:
+    if judged.pod_request.gpu_requirements.is_exclusive or subject.ports:
         most = np.minimum(most, 1)
-    return int(most.sum()) if most.max() < np.iinfo(np.int64).max else 0
+    if most.max() == np.iinfo(np.int64).max:
+        return 0
+    newcomer, room = subject.newcomer, int(most.sum())
+    facts = [checks.facts[index] for index in fitting.tolist()]
+    for term in subject.repels:
+        if newcomer is not None and matches(term, newcomer):
+            room = min(room, _room_apart(term.topology_key, facts, most.tolist()))
+    return room
+
+
+def _room_apart(key: str, facts: Sequence[NodeFacts], most: Sequence[int]) -> int:
+    """Return for how many pods there is room of which each value of a label has one.
+
+    `most` says how many fit on each node; one without the label has them all.
+    """
+    values = {
+        node.labels[key]
+        for node, many in zip(facts, most, strict=True)
+        if many and key in node.labels
+    }
+    free = [
+        many for node, many in zip(facts, most, strict=True) if key not in node.labels
+    ]
+    return len(values) + sum(free)

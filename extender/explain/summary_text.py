@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from extender.explain.page import ExplanationPage, SummaryRow
+from extender.explain.summary import may_refuse
 from extender.explain.table import (
     GAP,
     WIDTH,
@@ -214,11 +215,8 @@ def _help(summary: SummaryRow) -> list[str]:
 def _notes(page: ExplanationPage, summary: SummaryRow) -> Iterator[str]:
     """Yield what a reader should know beside."""
     if summary.replicas > 1:
-        yield from _wrap(
-            f"{summary.replicas} such pods are asked for; this is about one,"
-            f" {_room(summary)}",
-            MAX_NOTE,
-        )
+        text = f"{summary.replicas} such pods are asked for; this is about one"
+        yield from _wrap(f"{text}{_room(page, summary)}.", MAX_NOTE)
     for text in summary.warnings:
         yield from _wrap(f"Warning of the webhook: {text}", MAX_NOTE)
     for text in page.notes:
@@ -228,11 +226,17 @@ def _notes(page: ExplanationPage, summary: SummaryRow) -> Iterator[str]:
         yield from _wrap(f"Not modelled, and asked by this pod: {listed}", MAX_NOTE)
 
 
-def _room(summary: SummaryRow) -> str:
-    """Return how many of several replicas fit."""
+def _room(page: ExplanationPage, summary: SummaryRow) -> str:
+    """Return how many of several replicas fit, and what was left out of that."""
+    if summary.room is None:
+        return ""
     if not summary.room:
-        return "and none fits now."
+        return ", and none fits now"
+    wishes = [wish for wish in page.not_modelled if may_refuse(wish)]
     if summary.room < summary.replicas:
         verb = "fits" if summary.room == 1 else "fit"
-        return f"and {summary.room} {verb} now."
-    return "and all fit now."
+        most = "at most " if wishes else ""
+        return f", and {most}{summary.room} {verb} now"
+    if wishes:
+        return f", and whether all fit beside each other is not checked: {wishes[0]}"
+    return ", and all fit now"

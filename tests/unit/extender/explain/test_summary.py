@@ -1,8 +1,10 @@
 import pytest
 
 from extender.explain.explain import explain
+from extender.explain.page import build_page
 from extender.explain.pod import read_subject
 from extender.explain.summary import MAX_NOTE_BYTES, Summary, note_of, summarize
+from extender.explain.summary_text import render_summary
 from service.runtime import build_verb_options
 from tests.builders import GPU, Tree, make_container, make_node, make_pod, make_snapshot
 from tests.extender_app import make_settings
@@ -299,3 +301,99 @@ def test_parts_of_gpus_are_not_proposed_to_a_pod_that_wants_linked_ones(
     )
 
     assert [remedy.action for remedy in summary.remedies] == actions
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def replicas_of(spec: Tree, *nodes: Tree) -> str:
+    """Return what is said of six pods with this template."""
+    template = make_pod(gpus=1, labels={"app": "a"})
+    tree = {
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 6,
+            "template": {
+                "metadata": {"labels": {"app": "a"}},
+                "spec": {**template["spec"], **spec},
+            },
+        },
+    }
+    snapshot = make_snapshot(nodes=nodes)
+    page = build_page(explain(read_subject(tree, OPTIONS), snapshot, OPTIONS))
+    text = " ".join(render_summary(page).split())
+    return text.partition("this is about one")[2].partition(".")[0]
+
+
+def apart(app: str, key: str = ZONE) -> Tree:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+    return {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
+
+
+PORTED = {
+    "containers": [
+        {
+            "name": "c",
+            "resources": {"limits": {GPU: 1}},
+            "ports": [{"containerPort": 1, "hostPort": 80}],
+        }
+    ]
+}
+NOT_CHECKED = ", and whether all fit beside each other is not checked: "
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        pytest.param({}, ", and all fit now", id="alone"),
+        pytest.param(PORTED, ", and 3 fit now", id="host port"),
+        pytest.param(apart("a"), ", and at most 3 fit now", id="apart by zone"),
+        pytest.param(apart("b"), f"{NOT_CHECKED}pod affinity", id="from others"),
+        pytest.param(
+            {"topologySpreadConstraints": [{"topologyKey": "zone"}]},
+            f"{NOT_CHECKED}topology spread (zone)",
+            id="spread",
+        ),
+        pytest.param({"nodeName": "a"}, "", id="on a node by its name"),
+        pytest.param({"nodeSelector": {"x": "y"}}, ", and none fits now", id="none"),
+    ],
+)
+def test_of_replicas_no_more_is_promised_than_is_checked(spec: Tree, told: str) -> None:
+    nodes = [
+        make_node(name="a", gpus=2, labels={ZONE: "1"}),
+        make_node(name="b", gpus=2, labels={ZONE: "1"}),
+        make_node(name="c", gpus=2),
+    ]
+
+    assert replicas_of(spec, *nodes) == told
+
+
+@pytest.mark.parametrize(
+    ("gpus", "claim", "told"),
+    [
+        pytest.param(
+            None,
+            {"resourceClaimName": "my-gpu"},
+            "The only node passes what is checked here (CPU and memory), but"
+            " kube-scheduler may refuse them, since not modelled here: resource claims"
+            " (my-gpu)",
+            id="claims alone",
+        ),
+        pytest.param(
+            1,
+            {"name": "nic", "resourceClaimTemplateName": "nics"},
+            "The only node passes what is checked here (GPUs, CPU and memory), but"
+            " kube-scheduler may refuse them, since not modelled here: resource claims"
+            " (nics)",
+            id="beside GPUs",
+        ),
+    ],
+)
+def test_a_pod_with_claims_is_not_said_to_fit(
+    gpus: int | None, claim: Tree, told: str
+) -> None:
+    pod = make_pod(gpus=gpus, spec={"resourceClaims": [claim]})
+
+    assert summary_of(pod, make_node(gpus=8)).sentence == told
