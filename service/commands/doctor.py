@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from cluster.api.protocol import NamedApi
 from service.cluster_link import connect_to
 from service.commands.inputs import (
     EXIT_FAULTY_INPUT,
@@ -96,22 +97,41 @@ def run_doctor(options: DoctorOptions) -> int:
         config = None
         if options.scheduler_config is not None:
             config = read_scheduler_config(options.scheduler_config)
-        api = connect_to(_cluster_of(options), Path.cwd())
+        api, why_not = _connect(options)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_FAULTY_INPUT
     page = _own_page(url, settings)
     try:
-        reach(api, ["/version"])
+        if api is not None:
+            reach(api, ["/version"])
     except NoClusterError as error:
         write_quietly(render(page, options.output))
         sys.stderr.write(f"{error}\n")
         return EXIT_NOT_REACHED
     if config is not None:
         page = with_scheduler_config(page, config, str(options.scheduler_config))
-    page = with_callers_view(page, api, time.time())
+    if api is not None:
+        page = with_callers_view(page, api, time.time())
+    elif page.facts.source != "file":
+        unread = Unchecked("what your own rights show", why_not)
+        page = msgspec.structs.replace(page, unchecked=(*page.unchecked, unread))
     write_quietly(render(page, options.output))
     return EXIT_FINDINGS if page.findings else 0
+
+
+def _connect(options: DoctorOptions) -> tuple[NamedApi | None, str]:
+    """Return the caller's API server, or why there is none.
+
+    Raises `ValueError` for one that is named and cannot be used: what the service says
+    of itself needs none.
+    """
+    try:
+        return connect_to(_cluster_of(options), Path.cwd()), ""
+    except ValueError as error:
+        if options.kubeconfig is not None or options.context is not None:
+            raise
+        return None, str(error)
 
 
 def _cluster_of(options: DoctorOptions) -> ClusterSettings:

@@ -105,6 +105,36 @@ def test_faulty_options_end_with_2(
     assert printed.err.startswith(fault)
 
 
+@pytest.mark.parametrize(
+    ("source", "is_told"),
+    [
+        pytest.param("kubernetes", True, id="of a cluster"),
+        pytest.param("file", False, id="of a demo, where nothing else is to be read"),
+    ],
+)
+def test_a_service_is_examined_without_a_kubeconfig(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+    is_told: bool,
+) -> None:
+    ghost = str(tmp_path / "ghost")
+    monkeypatch.setattr(
+        "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", ghost
+    )
+    page = Page((), (), make_facts(source=source))
+
+    with answering(200, render(page, "json").encode()) as url:
+        status = main(["doctor", "--url", url])
+
+    printed = capsys.readouterr()
+    assert (status, printed.err) == (0, "")
+    assert printed.out.startswith("No fault found.\n")
+    told = f"\n- what your own rights show: kubeconfig {ghost}: there is no such file"
+    assert (told in printed.out.replace("\n  ", " ")) == is_told
+
+
 def test_several_faults_are_numbered_and_no_line_is_longer_than_100() -> None:
     long = Finding("rights", "what " * 40, "why\x1b[31m " * 30, "do " * 50)
     page = Page((long, long), (Unchecked("clock", "because " * 30),), make_facts())
