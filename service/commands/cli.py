@@ -214,7 +214,7 @@ def _add_webhook_config(
         "webhook-config", help="print the MutatingWebhookConfiguration to apply"
     )
     webhook.add_argument(
-        "--config", type=Path, required=True, help="configuration file"
+        "--config", type=Path, help="configuration file (default: all defaults)"
     )
     address = webhook.add_mutually_exclusive_group()
     address.add_argument(

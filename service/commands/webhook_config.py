@@ -11,7 +11,12 @@ import yaml
 from scoring.faults import Fault, FaultsError
 from scoring.names import is_namespace
 from service.certificates.x509 import split_bundle
-from service.commands.inputs import EXIT_FAULTY_INPUT, attempt, write_quietly
+from service.commands.inputs import (
+    EXIT_FAULTY_INPUT,
+    attempt,
+    read_or_default,
+    write_quietly,
+)
 from service.registration import (
     build_client_config,
     build_registration,
@@ -19,7 +24,7 @@ from service.registration import (
     with_path,
 )
 from service.settings.names import check_webhook_url
-from service.settings.settings import Settings, read_settings
+from service.settings.settings import Settings
 
 HEADER: Final = """\
 # The registration of the webhook, written by `gpu-extender webhook-config` from the
@@ -45,6 +50,8 @@ class WebhookConfigOptions:
 
     Attributes
     ----------
+    config : Path or None
+        Without it, all settings have their defaults.
     service : str or None
         Namespace and name of the Service, with a slash between them.
     url : str or None
@@ -53,7 +60,7 @@ class WebhookConfigOptions:
         PEM file with the CA that signed our certificate.
     """
 
-    config: Path
+    config: Path | None
     service: str | None
     url: str | None
     ca_file: Path | None
@@ -62,7 +69,7 @@ class WebhookConfigOptions:
 def print_webhook_config(options: WebhookConfigOptions) -> int:
     """Print the registration, or all faults; return the exit status."""
     messages: list[str] = []
-    settings = attempt(lambda: read_settings(options.config), messages)
+    settings = attempt(lambda: read_or_default(options.config), messages)
     client = attempt(
         lambda: choose_client_config(options, settings or Settings()), messages
     )

@@ -42,6 +42,19 @@ def test_the_shipped_registration_is_what_is_printed_for_the_defaults(
     assert printed.out == shipped
 
 
+def test_without_a_configuration_the_defaults_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "config.yaml"
+    empty.write_text("{}\n")
+    assert main(["webhook-config", "--config", str(empty)]) == 0
+    of_defaults = capsys.readouterr()
+
+    assert main(["webhook-config"]) == 0
+
+    assert capsys.readouterr() == of_defaults
+
+
 @pytest.mark.usefixtures("root_logger_as_it_was")
 def test_the_shipped_scheduler_configuration_is_what_is_printed_for_common_resources(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
