@@ -274,6 +274,9 @@ class _Session:
         self._configuration = configuration
         self._lock = threading.Lock()
         self.host: str = configuration.host
+        if not configuration.verify_ssl:
+            # The kubeconfig says so; kubectl is silent about it, too.
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         self.pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
         if (
             self.pool.pool_classes_by_scheme

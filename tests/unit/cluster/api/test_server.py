@@ -2,12 +2,14 @@
 
 import base64
 import stat
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from urllib3.exceptions import InsecureRequestWarning
 
 from cluster.api.protocol import ApiError
 from cluster.api.server import ApiServer, KubeconfigError, connect
@@ -67,6 +69,24 @@ def test_a_kubeconfig_names_the_server(tmp_path: Path) -> None:
 
     assert host_of(server) == "http://127.0.0.1:1"
     assert token_of(server) == "Bearer mine"
+
+
+def test_a_kubeconfig_that_trusts_any_certificate_is_taken_without_a_word(
+    tmp_path: Path,
+) -> None:
+    path = write_kubeconfig(tmp_path / "config", {}, "https://127.0.0.1:1")
+    tree = yaml.safe_load(path.read_text())
+    tree["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
+    path.write_text(yaml.safe_dump(tree))
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        server = connect(path)
+        with pytest.raises(ApiError):
+            server.read("/version")
+        warnings.warn("of each request", InsecureRequestWarning, stacklevel=1)
+
+    assert [str(warning.message) for warning in said] == []
 
 
 def test_a_context_can_be_chosen(tmp_path: Path) -> None:
