@@ -16,7 +16,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews chart cluster e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format image-tree release-check requirements clean
+.PHONY: help setup run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews chart cluster e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format image-tree release-check requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,8 @@ $(READY): requirements/dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+setup: $(READY)  ## set up the virtual environment, and nothing else
 
 run: $(READY)  ## serve the embedded demo cluster on 127.0.0.1:8888 (PORT=9000)
 	@$(BIN)/gpu-extender serve --config configs/demo.yaml --examples $(if $(PORT),--port $(PORT))

@@ -68,6 +68,12 @@ def test_the_calls_come_after_what_people_read() -> None:
     assert 0 < README.index("gpu-extender explain -f") < README.index("curl -s -d")
 
 
+def test_what_the_first_command_needs_is_set_up_before_it() -> None:
+    assert 0 < README.index("    make setup ") < README.index("    .venv/bin/")
+    makefile = (ROOT / "Makefile").read_text()
+    assert "\nsetup: $(READY) " in makefile
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/extender.md"])
 def test_the_pod_whose_explanation_is_shown_is_there(
     demo: ServiceProcess, page: str

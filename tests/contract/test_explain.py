@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -613,3 +614,23 @@ def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) ->
     main(["explain", *command.replace("configs/", f"{CONFIGS}/").split()])
 
     assert capsys.readouterr().out == shown
+
+
+def test_the_page_of_the_plugin_shows_what_is_printed_of_a_pod_of_the_demo() -> None:
+    page = (CONFIGS.parent / "docs" / "kubectl.md").read_text()
+    (shown,) = re.findall(r"explain huge-0 -n research\n((?:    .*\n)+)", page)
+    ledger = Ledger(LABEL_KEYS)
+    for change in load_dump([CONFIGS / "demo-cluster.yaml"], BUILDER):
+        ledger.apply(change)
+    app = ExtenderApp(is_synced=False)
+    app.cell.publish(ledger.build())
+
+    printed = app.client.simulate_get(
+        "/explain",
+        query_string="namespace=research&pod=huge-0",
+        headers={"Accept": "text/plain"},
+    ).text
+
+    begun, _, rest = textwrap.dedent(shown).partition("...\n")
+    assert rest == ""
+    assert printed.startswith(begun)
