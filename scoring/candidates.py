@@ -10,11 +10,13 @@ import numpy as np
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
 from scoring.packing.learning import ExpectedPods
+from scoring.packing.mig import without_pod
 from scoring.packing.shapes import MAX_CPU, MAX_DEVICES, WHOLE, Shape, shape_of
 from scoring.packing.workload import FreeCapacity
 from scoring.protocols import BoundPod
 from scoring.resources import (
     CPU,
+    MIG_PREFIX,
     NVIDIA_GPU,
     Request,
     ResourceScope,
@@ -30,6 +32,7 @@ from scoring.snapshot import (
     IndexArray,
     Int64Array,
     LabelColumn,
+    ObjectArray,
     Snapshot,
     build_node_index,
     read_only,
@@ -116,6 +119,12 @@ class PodRequest:
     def reads_links(self) -> bool:
         """Whether results depend on which of a node's GPUs are free."""
         return self.primary == NVIDIA_GPU and self.amount > 0
+
+    @property
+    def mig_profile(self) -> str:
+        """Profile of the MIG instances that the pod requests; empty for none."""
+        is_mig = self.primary.startswith(MIG_PREFIX)
+        return self.primary.removeprefix(MIG_PREFIX) if is_mig else ""
 
 
 def primary_resource(request: Request, scope: ResourceScope) -> str:
@@ -209,6 +218,9 @@ class Candidates:
         0 everywhere in columns that were just taken, as for a pod without siblings.
     capacity : Capacity or None
         None for a pod whose cpu no score goes by.
+    mig : object array, shape (C,)
+        `MigGpus` of the node, None where they are not known. Read only for a pod that
+        asks a MIG profile.
     """
 
     known: BoolArray
@@ -233,6 +245,7 @@ class Candidates:
     free_sets: Int64Array
     nearness: Float64Array
     capacity: Capacity | None
+    mig: ObjectArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +355,29 @@ def take_columns(
             if pod_request.cpu is None
             else _take_capacity(snapshot, columns, pod_request, bound_pod, here)
         ),
+        mig=_take_mig(snapshot, columns, pod_request, bound_pod, here),
     )
+
+
+def _take_mig(
+    snapshot: Snapshot,
+    columns: IndexArray,
+    pod_request: PodRequest,
+    own: BoundPod | None,
+    here: BoolArray,
+) -> ObjectArray:
+    """Return GPUs that are cut on demand, if they matter to the pod.
+
+    `own` and `here` as for `_take_capacity`.
+    """
+    if not pod_request.mig_profile:
+        return np.full(len(columns), None)
+    mig = snapshot.gpus.mig.take(columns)
+    if own is not None and own.devices is not None:
+        names = [name for name, _ in own.devices.shares]
+        for index in np.flatnonzero(here):
+            mig[index] = without_pod(mig[index], names)
+    return mig
 
 
 def _take_capacity(

@@ -14,6 +14,7 @@ from scoring.terms import (
     ScoreOptions,
     domain,
     fragmentation,
+    mig,
     scarcity,
     topology,
     type_match,
@@ -36,6 +37,7 @@ TERMS: Final[Mapping[str, Term]] = {
     "fragmentation": fragmentation,
     "scarcity": scarcity,
     "domain": domain,
+    "mig": mig,
 }
 
 # Those that go by the pod's cpu, too, and so differ among pods that ask for GPUs alike.

@@ -22,6 +22,7 @@ NVIDIA_GPU: Final = "nvidia.com/gpu"
 
 # Shares of GPUs, under the name that NVIDIA's device plugin gives them.
 SHARED_GPU: Final = "nvidia.com/gpu.shared"
+MIG_PREFIX: Final = "nvidia.com/mig-"
 
 CPU: Final = "cpu"
 

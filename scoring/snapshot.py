@@ -33,6 +33,8 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 IndexArray: TypeAlias = NDArray[np.intp]
 
+ObjectArray: TypeAlias = NDArray[np.object_]
+
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 # Stands for a column that is not given: all False.
@@ -159,6 +161,9 @@ class GpuColumns:
     free_shares : int64 array, shape (D, N)
         Free thousandths of each of these, 0 where a node has fewer.
     supply : GpuSupply
+    mig : object array, shape (N,)
+        `MigGpus` with the instances that are there, where they are made on demand and
+        their places are known; None elsewhere.
     """
 
     codes: Int64Array
@@ -172,6 +177,7 @@ class GpuColumns:
     share_units: Int64Array
     free_shares: Int64Array
     supply: GpuSupply
+    mig: ObjectArray
 
 
 def no_gpu_columns(count: int) -> GpuColumns:
@@ -179,7 +185,8 @@ def no_gpu_columns(count: int) -> GpuColumns:
     nothing = np.zeros(count, dtype=np.int64)
     not_told = np.full(count, NOT_TOLD, dtype=np.int64)
     no_shares = np.zeros((0, count), dtype=np.int64)
-    for array in (nothing, not_told, no_shares):
+    none = np.full(count, None)
+    for array in (nothing, not_told, no_shares, none):
         array.setflags(write=False)
     return GpuColumns(
         codes=nothing,
@@ -193,6 +200,7 @@ def no_gpu_columns(count: int) -> GpuColumns:
         share_units=nothing,
         free_shares=no_shares,
         supply=NO_SUPPLY,
+        mig=none,
     )
 
 
@@ -323,6 +331,7 @@ class Snapshot:
         _check("gpus.share_units", self.gpus.share_units, np.int64, (n,))
         shares = self.gpus.free_shares
         _check("gpus.free_shares", shares, np.int64, (len(shares), n))
+        _check("gpus.mig", self.gpus.mig, np.object_, (n,))
         if self.changed_at is not None:
             _check("changed_at", self.changed_at, np.int64, (n,))
         for key, column in self.labels.items():

@@ -12,6 +12,7 @@ from scoring.gpu.models import GpuTable, normal_name
 from scoring.gpu.suitability import choice_of
 from scoring.packing.fragmentation import fits
 from scoring.packing.learning import ExpectedPods
+from scoring.packing.mig import price
 from scoring.packing.prices import (
     SCARCITY_PRICE,
     Outlook,
@@ -344,6 +345,26 @@ def scarcity(
 def _outlook(capacity: Capacity, options: ScoreOptions) -> Outlook:
     """Return what is expected, by the settings or as learned."""
     return outlook_of(options.expected or capacity.expected, capacity.supply)
+
+
+def mig(
+    candidates: Candidates, pod_request: PodRequest, _options: ScoreOptions
+) -> Float64Array:
+    """Score nodes by what the pod's MIG instances break for larger profiles.
+
+    Returns
+    -------
+    float64 array, shape (C,)
+        100 less `scoring.packing.mig.price` in hundredths: 100 where nothing larger
+        loses a place, as with a static layout, where the places are not known, and for
+        a pod that asks no MIG profile; 0 where all that is larger loses its last.
+    """
+    profile = pod_request.mig_profile
+    if not profile:
+        return np.full(len(candidates.known), MAX_NODE_SCORE)
+    amount = pod_request.amount
+    prices = [price(gpus, profile, amount) for gpus in candidates.mig.tolist()]
+    return MAX_NODE_SCORE * (1.0 - np.array(prices, dtype=np.float64))
 
 
 def domain(

@@ -250,7 +250,7 @@ def _taken(candidates: Candidates, columns: IndexArray) -> Candidates:
     for name in (
         *("known", "columns", "faulted", "failing", "type_codes", "linked"),
         *("nominated", "gpu_codes", "instead", "gpu_pods", "exclusive_gpu_pods"),
-        *("link_codes", "free_sets"),
+        *("link_codes", "free_sets", "mig"),
     ):
         taken[name] = getattr(candidates, name)[columns]
     for name in ("allocatable", "requested", "offered", "claimed"):

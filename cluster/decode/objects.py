@@ -8,6 +8,7 @@ import msgspec
 from scoring.exclusions import Exclusions
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS, GpuRequirements
+from scoring.packing.mig import MigGpus
 from scoring.pod_request import LargestShare
 from scoring.quantity import shorten
 from scoring.resources import Request
@@ -291,6 +292,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
         What its annotation, or their model, says of their links.
     uid : str
         Another one under the same name is another node.
+    mig : MigGpus or None
+        Its GPUs without instances, where these are made on demand.
     """
 
     name: str
@@ -304,6 +307,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     gpus: NodeGpus = NO_GPUS
     uid: str = ""
     links: NodeLinks = NO_LINKS
+    mig: MigGpus | None = None
 
     def mentioned(self) -> set[str]:
         """Return the names of the resources that the node has or had."""

@@ -4,6 +4,7 @@ A fault never hides the rest of an object: what is wrong is left out and named, 
 is right is decoded. The caller decides what a fault means.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -28,13 +29,14 @@ from cluster.decode.objects import (
 from cluster.decode.start_errors import failed_at
 from scoring.bounded import BoundedDict
 from scoring.faults import Fault
-from scoring.gpu.node_gpus import GpuLabelReader, NodeGpus
+from scoring.gpu.node_gpus import GPU_COUNT_LABEL, GpuLabelReader, NodeGpus
 from scoring.gpu.requirements import (
     UNREADABLE,
     GpuAnnotations,
     GpuRequirements,
     GpuRequirementsError,
 )
+from scoring.packing.mig import MigGpus, is_on_demand, no_instances
 from scoring.pod_request import (
     LargestShare,
     effective_request,
@@ -44,6 +46,7 @@ from scoring.pod_request import (
 )
 from scoring.quantity import QuantityError, shorten
 from scoring.resources import (
+    MIG_PREFIX,
     NVIDIA_GPU,
     PODS,
     STANDARD_RESOURCES,
@@ -108,6 +111,8 @@ MAX_KNOWN_REQUESTS: Final = 8192
 
 MAX_KEY_LENGTH: Final = 4096  # or few pods with much in them would take it all
 
+_COUNT: Final = re.compile(r"\d{1,3}", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class LinkAnnotations:
@@ -148,6 +153,24 @@ def reread_links(links: NodeLinks, gpus: NodeGpus, capacity: Request) -> NodeLin
     if links.fault and links.data is None:
         return links
     return links_of_node(gpus, dict(capacity).get(NVIDIA_GPU, 0), links.data)
+
+
+def mig_on_demand(
+    gpus: NodeGpus, labels: Mapping[str, str], allocatable: Request
+) -> MigGpus | None:
+    """Return the GPUs of a node that makes MIG instances on demand; None for others."""
+    offered = {
+        name.removeprefix(MIG_PREFIX): amount
+        for name, amount in allocatable
+        if name.startswith(MIG_PREFIX)
+    }
+    if not offered or gpus.is_shared or gpus.profile or gpus.slice_replicas:
+        return None
+    stated = labels.get(GPU_COUNT_LABEL, "")
+    count = int(stated) if _COUNT.fullmatch(stated) else 0
+    count -= dict(allocatable).get(NVIDIA_GPU, 0)  # GPUs that are not cut
+    is_so = is_on_demand(gpus.mig, count, offered)
+    return no_instances(gpus.mig, count) if is_so else None
 
 
 @lru_cache(maxsize=65536)
@@ -231,6 +254,7 @@ class RecordBuilder:
             capacity=capacity,
             uid=node.metadata.uid,
             links=self._links_of(node, gpus, capacity),
+            mig=mig_on_demand(gpus, labels, allocatable),
         ), faults
 
     def _links_of(self, node: Node, gpus: NodeGpus, capacity: Request) -> NodeLinks:

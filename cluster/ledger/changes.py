@@ -9,7 +9,7 @@ import msgspec
 
 from cluster.decode.limit_ranges import LimitRangeRecord, defaults_of, maxima_of
 from cluster.decode.objects import NodeRecord, PodRecord
-from cluster.decode.records import reread_links
+from cluster.decode.records import mig_on_demand, reread_links
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.gpu.requirements import GpuRequirements
 from scoring.protocols import LimitDefaults, LimitMaxima
@@ -120,7 +120,8 @@ class GpuModelsChanged:
         for node in nodes:
             gpus = self.read(node.labels, node.capacity)
             links = reread_links(node.links, gpus, node.capacity)
-            fresh = msgspec.structs.replace(node, gpus=gpus, links=links)
+            mig = mig_on_demand(gpus, node.labels, node.allocatable)
+            fresh = msgspec.structs.replace(node, gpus=gpus, links=links, mig=mig)
             seen.append(NodeSeen(fresh))
         known: dict[
             tuple[GpuRequirements, str], GpuRequirements

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cluster.decode.objects import NodeRecord
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
+from scoring.packing.mig import MigGpus
 from scoring.packing.shapes import MAX_DEVICES, shared_gpus
 from scoring.packing.workload import build_supply
 from scoring.quantity import MAX_QUANTITY
@@ -20,6 +21,7 @@ from scoring.snapshot import (
     GpuSupply,
     Int64Array,
     LabelColumn,
+    ObjectArray,
     Snapshot,
 )
 from scoring.topology.devices import NOT_TOLD, LinkKind
@@ -68,12 +70,15 @@ class GpuUse(NamedTuple):
         As `GpuColumns.free_sets`.
     free_shares : tuple of int
         Free thousandths of each GPU that the node shares.
+    mig : MigGpus or None
+        As `GpuColumns.mig`.
     """
 
     pods: int
     exclusive: int
     free_set: int
     free_shares: tuple[int, ...] = ()
+    mig: MigGpus | None = None
 
 
 @dataclass(slots=True)
@@ -100,6 +105,7 @@ class GpuColumnsBuilder:
     share_counts: Int64Array
     units: Int64Array
     free_shares: Int64Array
+    mig: ObjectArray
 
     @classmethod
     def fresh(cls, nodes: int) -> Self:
@@ -120,6 +126,7 @@ class GpuColumnsBuilder:
             counts,
             units,
             no_shares,
+            np.full(nodes, None),
         )
 
     @classmethod
@@ -136,6 +143,7 @@ class GpuColumnsBuilder:
             last.share_counts,
             last.share_units,
             last.free_shares,
+            last.mig,
         )
 
     def write(self, column: int, node: NodeRecord) -> None:
@@ -168,6 +176,9 @@ class GpuColumnsBuilder:
             missing = len(self.free_shares) - len(use.free_shares)
             free = [*use.free_shares, *[0] * missing]
             self.free_shares = put_column(self.free_shares, column, free)
+        if self.mig[column] != use.mig:
+            self.mig = copy_on_write(self.mig)
+            self.mig[column] = use.mig
 
     def supply(self, whole_gpus: Int64Array, last: GpuSupply) -> GpuSupply:
         """Return what GPUs there are; `last` if they are the same.
@@ -200,6 +211,7 @@ class GpuColumnsBuilder:
             self.units,
             self.free_shares,
             supply,
+            self.mig,
         )
         for array in (
             found.codes,
@@ -210,6 +222,7 @@ class GpuColumnsBuilder:
             found.share_counts,
             found.share_units,
             found.free_shares,
+            found.mig,
         ):
             array.setflags(write=False)
         return found

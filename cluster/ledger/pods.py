@@ -16,6 +16,7 @@ from scoring.packing.learning import (
     ExpectedShape,
     ShapeCounts,
 )
+from scoring.packing.mig import read_state
 from scoring.packing.shapes import (
     Shape,
     free_thousandths,
@@ -24,7 +25,7 @@ from scoring.packing.shapes import (
     told_shares,
 )
 from scoring.resources import NVIDIA_GPU, Request
-from scoring.topology.devices import NOT_TOLD, free_set
+from scoring.topology.devices import CONTRADICTED, NOT_TOLD, free_set
 
 # Above this many changed pods the base of the overlay is built again.
 MAX_OVERLAY: Final = 2048
@@ -123,7 +124,13 @@ class BoundPods:
                 dict(node.allocatable).get(NVIDIA_GPU, 0),
                 ((dict(pod.request).get(NVIDIA_GPU, 0), pod.devices) for pod in pods),
             )
-        return GpuUse(len(pods), exclusive, free, self._free_shares_of(node))
+        mig = None
+        if node.mig is not None:
+            mig, is_contradicted = read_state(
+                node.mig, ((pod.request, pod.devices) for pod in pods)
+            )
+            free = CONTRADICTED if is_contradicted else free
+        return GpuUse(len(pods), exclusive, free, self._free_shares_of(node), mig)
 
     def _free_shares_of(self, node: NodeRecord) -> tuple[int, ...]:
         """Return what is free of each GPU that a node shares."""

@@ -15,6 +15,7 @@ from scoring.candidates import Candidates, PodRequest, free_gpus, take_columns
 from scoring.feasibility import Verdict, short_of
 from scoring.gpu.node_gpus import NO_GPUS, Bounds, NodeGpus
 from scoring.gpu.requirements import GpuRequirements
+from scoring.packing.mig import index_of, place, weigh_profiles
 from scoring.protocols import NodeFacts
 from scoring.quantity import MAX_QUANTITY, show_amount, show_bytes, show_free
 from scoring.resources import Request, is_part, is_whole_gpu
@@ -263,6 +264,42 @@ def show_gpu_numbers(gpus: int) -> str:
     return f"GPU{'s' if gpus.bit_count() > 1 else ''} {found}" if gpus else "none"
 
 
+def show_instances(judged: Judged, index: int) -> str:
+    """Return where the pod's MIG instances would be made, and what that breaks."""
+    gpus, pod_request = judged.crowded.mig[index], judged.pod_request
+    facts = judged.facts(index)
+    if gpus is None:
+        is_on_demand = isinstance(facts, NodeRecord) and facts.mig is not None
+        unknown = "which MIG slices are in use is not known"
+        return unknown if is_on_demand else ""
+    profile = pod_request.mig_profile
+    found = place(gpus, profile, pod_request.amount)
+    if found is None:
+        return "by the slices in use there is no place"
+    rows = list(
+        zip(
+            (known.name for known in gpus.geometry),
+            weigh_profiles(gpus.geometry, index_of(gpus.geometry, profile) or 0),
+            found.before,
+            found.after,
+            strict=True,
+        )
+    )
+    broken = [
+        f"{before - after} of {before} for {name}" if after else f"the last for {name}"
+        for name, weight, before, after in rows
+        if weight and after < before
+    ]
+    left = [
+        f"{after} for {name}" for name, _, _, after in rows if after and "+" not in name
+    ]
+    where = ", ".join(f"slice {start} of GPU {gpu}" for gpu, start in found.windows)
+    return (
+        f"would begin at {where}, leaves places: {', '.join(left) or 'none'},"
+        f" breaks {', '.join(broken) or 'nothing larger'}"
+    )
+
+
 def show_siblings(judged: Judged, index: int) -> str:
     """Return how many other pods of the job share which domain of a candidate."""
     labels, total = judged.facts(index).labels, judged.sibling_count
@@ -309,6 +346,8 @@ def _about_feasible(judged: Judged, index: int) -> str:
         )
     if _links_matter(judged, index):
         said.append(show_links(judged, index))
+    if judged.options.weights.get("mig") and judged.pod_request.mig_profile:
+        said.append(show_instances(judged, index))
     if judged.sibling_count:
         said.append(show_siblings(judged, index))
     return "; ".join(filter(None, said))

@@ -339,6 +339,7 @@ def rows_of(candidates: Candidates) -> list[Row]:
         candidates.free_sets.tolist(),
         candidates.nearness.tolist(),
         *_capacity_columns(candidates),
+        candidates.mig.tolist(),
     )
     return list(zip(*columns, strict=True))
 

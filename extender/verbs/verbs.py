@@ -13,6 +13,7 @@ from extender.verbs.reuse import Arrays
 from scoring.candidates import Candidates, PodRequest, take_columns
 from scoring.feasibility import Feasibility
 from scoring.normalization import RANK, best_first, normalize
+from scoring.packing.mig import with_pod
 from scoring.resources import NVIDIA_GPU
 from scoring.snapshot import (
     BoolArray,
@@ -169,6 +170,7 @@ def with_assumed(
             capacity,
             free=replace(free, devices=free.devices.copy(), cpu=free.cpu.copy()),
         )
+    mig = candidates.mig.copy()
     for index, column in enumerate(candidates.columns.tolist()):
         for pod in assumed.get(snapshot.nodes.names[column], ()):
             amounts = dict(pod.request)
@@ -181,8 +183,13 @@ def with_assumed(
             )
             if capacity is not None:
                 capacity.free.take_for(index, pod.shape(capacity.supply.unit))
+            mig[index] = with_pod(mig[index], pod.request)
     return replace(
-        candidates, requested=requested, free_sets=free_sets, capacity=capacity
+        candidates,
+        requested=requested,
+        free_sets=free_sets,
+        capacity=capacity,
+        mig=mig,
     )
 
 

@@ -2,16 +2,27 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from scoring.gpu.models import GIB, GpuTable, Models, default_table, normal_name
+from scoring.gpu.models import (
+    GIB,
+    GpuTable,
+    MigProfile,
+    Models,
+    default_table,
+    normal_name,
+)
 from scoring.quantity import MAX_QUANTITY
-from scoring.resources import Request, is_amd_partition, is_part, is_whole_gpu
-
-_MIG_PREFIX: Final = "nvidia.com/mig-"
+from scoring.resources import (
+    MIG_PREFIX,
+    Request,
+    is_amd_partition,
+    is_part,
+    is_whole_gpu,
+)
 
 _AMD_PREFIX: Final = "amd.com/"
 
@@ -77,6 +88,8 @@ class NodeGpus:
         Kind of link between several GPUs, by the model; empty if unknown.
     vendor : str
         ``nvidia``, ``amd`` or ``intel``, by any label; empty if none tells.
+    mig : tuple of MigProfile
+        Ways to cut instances from each, by the model; empty if unknown or none.
     """
 
     model: str = ""
@@ -92,6 +105,8 @@ class NodeGpus:
     partition: str = ""
     links: str = ""
     vendor: str = ""
+    # PERF: it follows from the model, and hashing it takes longer than all the rest
+    mig: tuple[MigProfile, ...] = field(default=(), hash=False)
 
     @property
     def is_whole(self) -> bool:
@@ -108,8 +123,8 @@ class NodeGpus:
 
         Of a resource whose unit nobody knows, it is not known.
         """
-        if resource.startswith(_MIG_PREFIX):
-            profile = resource.removeprefix(_MIG_PREFIX)
+        if resource.startswith(MIG_PREFIX):
+            profile = resource.removeprefix(MIG_PREFIX)
             is_share = profile.endswith(_SHARED)
             profile = profile.removesuffix(_SHARED)
             replicas = dict(self.slice_replicas).get(profile, 0 if is_share else 1)
@@ -180,7 +195,7 @@ _REPLICAS: Final = ".replicas"
 
 _PRODUCT: Final = "nvidia.com/gpu.product"
 
-_COUNT: Final = "nvidia.com/gpu.count"
+GPU_COUNT_LABEL: Final = "nvidia.com/gpu.count"
 
 _NVIDIA_GPU: Final = "nvidia.com/gpu"
 
@@ -222,7 +237,7 @@ _FIXED_LABELS: Final = frozenset(
     {
         *_PRESENT_LABELS,
         _PRODUCT,
-        _COUNT,
+        GPU_COUNT_LABEL,
         _SLICE_LABEL,
         _AMD_PARTITION,
         *_REPLICA_LABELS,
@@ -363,6 +378,7 @@ class GpuLabelRules:
             memory=memory,
             is_part=is_part,
             links=found[0].links if len(found) == 1 and not is_part else "",
+            mig=found[0].mig if len(found) == 1 and not is_part else (),
         )
 
     def _compared(
@@ -456,7 +472,7 @@ class _RulesInUse:
         self.rules = rules
         self.keys = _FIXED_LABELS.union(rules.type_labels, rules.memory_labels)
         starred = (key[:-1] for key in rules.type_labels if key.endswith("*"))
-        self.prefixes = (_MIG_PREFIX, *_AMD_COUNTS, *starred)
+        self.prefixes = (MIG_PREFIX, *_AMD_COUNTS, *starred)
         # PERF: nodes come in few kinds, and a heartbeat changes none of their labels
         self.read = lru_cache(maxsize=_MAX_KNOWN)(
             lambda labels, offered: rules.read(dict(labels), offered)
@@ -501,7 +517,9 @@ def _is_mixed(
     AMD's labeller counts by product, and leaves out a GPU whose product it cannot read,
     as most partitions.
     """
-    counted = _number(labels.get(_COUNT, "")) * gpus.replicas  # 0 for unknown sharers
+    counted = (
+        _number(labels.get(GPU_COUNT_LABEL, "")) * gpus.replicas
+    )  # 0 for unknown sharers
     if 0 < counted < offered.get(_NVIDIA_GPU, 0):
         return True
     counts = [
@@ -515,8 +533,8 @@ def _slice_replicas(labels: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     """Return the MIG profiles whose instances are shared, and by how many."""
     found = []
     for key, value in labels.items():
-        if key.startswith(_MIG_PREFIX) and key.endswith(_REPLICAS):
-            profile = key.removeprefix(_MIG_PREFIX).removesuffix(_REPLICAS)
+        if key.startswith(MIG_PREFIX) and key.endswith(_REPLICAS):
+            profile = key.removeprefix(MIG_PREFIX).removesuffix(_REPLICAS)
             if _number(value) > 1:
                 found.append((profile, _number(value)))
     return tuple(sorted(found))

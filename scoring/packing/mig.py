@@ -7,14 +7,16 @@ apart from these.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from scoring.gpu.models import MigProfile
+from scoring.resources import MIG_PREFIX, Request
+from scoring.topology.devices import Devices
 from scoring.topology.layouts import Float64Array, Int64Array
 
 Geometry: TypeAlias = tuple[MigProfile, ...]
@@ -45,12 +47,15 @@ class MigGpus:
     geometry : tuple of MigProfile
         Of each of them.
     occupied : tuple of int
-        For each GPU, the memory slices in use as a bit mask, and `MEDIA`; ascending,
-        since it makes no difference which GPU is which.
+        For each GPU, the memory slices in use as a bit mask, and `MEDIA`.
+    numbers : tuple of int
+        Number of each GPU, as the names of instances have it.
     """
 
-    geometry: Geometry
+    # PERF: of two that have the same slices in use, the geometry is most often the same
+    geometry: Geometry = field(hash=False)
     occupied: tuple[int, ...]
+    numbers: tuple[int, ...]
 
 
 class Placement(NamedTuple):
@@ -61,7 +66,7 @@ class Placement(NamedTuple):
     price : float
         0 to 1: 0 where no larger profile loses a place, 1 where all lose their last.
     windows : tuple of (int, int)
-        What the GPU of each instance had in use before, and where the instance begins.
+        Number of the GPU of each instance, and the slice where it begins.
     before, after : tuple of int
         Places for one more instance of each profile on the whole node.
     gpus : MigGpus
@@ -158,11 +163,11 @@ def place(gpus: MigGpus, profile: str, amount: int = 1) -> Placement | None:
         if found is None:
             return None
         gpu, start = found
-        windows.append((occupied[gpu], start))
+        windows.append((gpus.numbers[gpu], start))
         occupied[gpu] |= window(gpus.geometry[index], start)
-    taken = MigGpus(gpus.geometry, tuple(sorted(occupied)))
+    taken = replace(gpus, occupied=tuple(occupied))
     after = places_on(taken)
-    price = _loss(before, after, weigh_profiles(gpus.geometry, index))
+    price = min(_loss(before, after, weigh_profiles(gpus.geometry, index)), 1.0)
     return Placement(
         price, tuple(windows), tuple(before.tolist()), tuple(after.tolist()), taken
     )
@@ -225,6 +230,32 @@ def _resource_form(name: str) -> str:
     return name.replace("+", ".")
 
 
+def with_pod(gpus: MigGpus | None, request: Request) -> MigGpus | None:
+    """Return the GPUs with the instances that a pod asks for, as far as they fit."""
+    for resource, amount in request:
+        if gpus is not None and resource.startswith(MIG_PREFIX):
+            found = place(gpus, resource.removeprefix(MIG_PREFIX), amount)
+            gpus = gpus if found is None else found.gpus
+    return gpus
+
+
+def without_pod(gpus: MigGpus | None, instances: Iterable[str]) -> MigGpus | None:
+    """Return the GPUs without instances of a pod that is on them, given by name."""
+    if gpus is None:
+        return None
+    occupied = dict(zip(gpus.numbers, gpus.occupied, strict=True))
+    for name in instances:
+        found = _read_instance(gpus.geometry, name)
+        if found is not None and found[0] in occupied:
+            occupied[found[0]] &= ~window(*found[1:])
+    return replace(gpus, occupied=tuple(occupied.values()))
+
+
+def no_instances(geometry: Geometry, count: int) -> MigGpus:
+    """Return GPUs without any."""
+    return MigGpus(geometry, (0,) * count, tuple(range(count)))
+
+
 def is_on_demand(geometry: Geometry, count: int, offered: Mapping[str, int]) -> bool:
     """Whether a node offers more instances than can be there at once.
 
@@ -252,31 +283,66 @@ def is_on_demand(geometry: Geometry, count: int, offered: Mapping[str, int]) -> 
     )
 
 
+def read_state(
+    empty: MigGpus, pods: Iterable[tuple[Request, Devices | None]]
+) -> tuple[MigGpus | None, bool]:
+    """Return the GPUs of a node with the instances of its pods.
+
+    Parameters
+    ----------
+    empty : MigGpus
+        Without any.
+    pods : iterable of (Request, Devices or None)
+        What each asks, and what says which instances it has.
+
+    Returns
+    -------
+    MigGpus or None
+        None where it is not known.
+    bool
+        Whether that is since the pods' annotations contradict the node.
+    """
+    told, is_told = [], True
+    for request, devices in pods:
+        asked = {
+            name.removeprefix(MIG_PREFIX): amount
+            for name, amount in request
+            if name.startswith(MIG_PREFIX)
+        }
+        if not asked:
+            continue
+        if devices is not None and not devices.is_readable:
+            return None, True
+        names = [name for name, _ in devices.shares] if devices is not None else []
+        is_told &= bool(names) and all(map(_INSTANCE.fullmatch, names))
+        told.append((asked, names))
+    if not is_told:
+        return None, False
+    state = occupy(empty, told)
+    return state, state is None
+
+
 def occupy(
-    geometry: Geometry, count: int, pods: Iterable[tuple[Mapping[str, int], list[str]]]
+    empty: MigGpus, pods: Iterable[tuple[Mapping[str, int], Collection[str]]]
 ) -> MigGpus | None:
     """Return the GPUs with the instances of pods; None where these cannot be.
 
     Parameters
     ----------
-    count : int
-        Number of GPUs.
-    pods : iterable of (mapping, list of str)
+    empty : MigGpus
+        Without any.
+    pods : iterable of (mapping, collection of str)
         What each asks, profile to number, and the names of the instances that it has,
         such as ``gpu-0-mig-1g10gb-19-4``.
     """
-    by_name = {
-        profile.name.replace(".", "").replace("+", "-"): profile for profile in geometry
-    }
-    occupied: dict[str, int] = {}
+    occupied: dict[int, int] = {}
     for asked, instances in pods:
         held = Counter[str]()
-        for instance in instances:
-            found = _INSTANCE.fullmatch(instance)
-            profile = by_name.get(found["profile"]) if found is not None else None
-            if found is None or profile is None:
+        for name in instances:
+            found = _read_instance(empty.geometry, name)
+            if found is None:
                 return None
-            start, gpu = int(found["start"]), found["gpu"]
+            gpu, profile, start = found
             taken = window(profile, start)
             if start not in profile.starts or occupied.get(gpu, 0) & taken:
                 return None
@@ -284,7 +350,20 @@ def occupy(
             held[_resource_form(profile.name)] += 1
         if held != Counter(asked):
             return None
-    if len(occupied) > count:
+    if len(occupied) > len(empty.numbers):
         return None
-    empty = [0] * (count - len(occupied))
-    return MigGpus(geometry, tuple(sorted([*occupied.values(), *empty])))
+    others = [number for number in empty.numbers if number not in occupied]
+    occupied |= dict.fromkeys(others[: len(empty.numbers) - len(occupied)], 0)
+    numbers = tuple(sorted(occupied))
+    return MigGpus(empty.geometry, tuple(occupied[n] for n in numbers), numbers)
+
+
+def _read_instance(geometry: Geometry, name: str) -> tuple[int, MigProfile, int] | None:
+    """Return GPU, profile and start of an instance; None for what is none."""
+    found = _INSTANCE.fullmatch(name)
+    if found is None:
+        return None
+    for profile in geometry:
+        if profile.name.replace(".", "").replace("+", "-") == found["profile"]:
+            return int(found["gpu"]), profile, int(found["start"])
+    return None

@@ -110,7 +110,8 @@ class LinkAnnotationSettings(SettingsModel):
     )
     allocated: AnnotationKey = pydantic.Field(
         default=LinkAnnotations().allocated,
-        description="Of pods: indexes or UUIDs of the GPUs that they hold.",
+        description="Of pods: indexes or UUIDs of the GPUs that they hold,"
+        " or names of their MIG instances.",
     )
 
     def names(self) -> LinkAnnotations:

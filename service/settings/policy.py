@@ -195,6 +195,11 @@ class WeightSettings(SettingsModel):
         description="How near the node is to other pods of the same job: in their"
         " NVLink clique, rack or zone (`labels.domains`).",
     )
+    mig: Annotated[int, pydantic.Field(ge=0, le=1000)] = pydantic.Field(
+        default=0,
+        description="How little a MIG instance that is made on demand breaks for larger"
+        " profiles, where the places of those that are there are known.",
+    )
 
 
 class TargetSettings(SettingsModel):

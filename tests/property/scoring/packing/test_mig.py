@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scoring.candidates import PodRequest
 from scoring.gpu.models import MigProfile, default_table
 from scoring.packing.mig import (
     MEDIA,
@@ -20,6 +21,9 @@ from scoring.packing.mig import (
     price,
     weigh_profiles,
 )
+from service.runtime import build_verb_options
+from tests.builders import Tree, make_node, make_pod, make_snapshot, take_candidates
+from tests.extender_app import make_settings
 
 GEOMETRIES: Final = sorted(
     {model.mig for model in default_table().models.values() if model.mig},
@@ -53,14 +57,18 @@ def options(geometry: Geometry, instances: Instances) -> Iterator[Instances]:
 
 def most(profile: MigProfile, instances: Instances) -> int:
     """Return how many more of a profile a GPU takes, by trying every way."""
-    return _most(
-        replace(profile, name="+me" * ("+me" in profile.name)), mask(instances)
-    )
+    return _most(unnamed(profile), mask(instances))
+
+
+@cache
+def unnamed(profile: MigProfile) -> MigProfile:
+    """Return a profile as all models have it: they differ in its name alone."""
+    return replace(profile, name="+me" if "+me" in profile.name else "")
 
 
 @cache
 def _most(profile: MigProfile, in_use: int) -> int:
-    """Return the same by what is in use; models differ in names of profiles alone."""
+    """Return the same by what is in use."""
     one = MigProfile("+me" if in_use & MEDIA else "", 0, 1, 1, ())
     held = tuple((one, number) for number in range(8) if in_use >> number & 1)
     held = (
@@ -154,7 +162,7 @@ def test_the_price_is_the_least_that_an_instance_breaks(data: st.DataObject) -> 
     gpus = data.draw(st.lists(st.sampled_from(list(states)), min_size=1, max_size=3))
     profile = data.draw(st.sampled_from(geometry))
     name = profile.name.replace("+", ".")
-    state = MigGpus(geometry, tuple(sorted(gpus)))
+    state = MigGpus(geometry, tuple(gpus), tuple(range(len(gpus))))
 
     found = place(state, name)
 
@@ -173,7 +181,7 @@ def test_several_instances_go_one_by_one(data: st.DataObject) -> None:
         st.lists(st.sampled_from(list(STATES[geometry])), min_size=1, max_size=3)
     )
     name = data.draw(st.sampled_from(geometry)).name.replace("+", ".")
-    start = state = MigGpus(geometry, tuple(sorted(gpus)))
+    start = state = MigGpus(geometry, tuple(gpus), tuple(range(len(gpus))))
     amount = data.draw(st.integers(1, 4))
 
     whole = place(start, name, amount)
@@ -195,3 +203,68 @@ def test_what_profiles_count_adds_up(geometry: Geometry) -> None:
     for index in range(len(geometry)):
         total = weigh_profiles(geometry, index).sum()
         assert total == pytest.approx(0.0 if index == len(geometry) - 1 else 1.0)
+
+
+H100: Final = default_table().models["H100-SXM5-80GB"].mig
+OPTIONS: Final = build_verb_options(make_settings({"scoring": {"weights": {"mig": 1}}}))
+
+
+def cut_node(name: str, gpus: int) -> Tree:
+    """Return a node that offers all that its GPUs can be cut into."""
+    return make_node(
+        name=name,
+        resources={
+            f"nvidia.com/mig-{profile.name.replace('+', '.')}": str(
+                gpus * len(profile.starts)
+            )
+            for profile in H100
+        },
+        labels={
+            "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+            "nvidia.com/gpu.count": str(gpus),
+        },
+    )
+
+
+def pod_with(node: str, gpu: int, profile: MigProfile, start: int) -> Tree:
+    """Return a pod that has an instance, and says which."""
+    resource = f"nvidia.com/mig-{profile.name.replace('+', '.')}"
+    plain = profile.name.replace(".", "").replace("+", "-")
+    number = H100.index(profile)
+    return make_pod(
+        name=f"{node}-{gpu}-{start}",
+        requests={resource: "1"},
+        node_name=node,
+        annotations={
+            "gpu-extender.io/allocated": f"gpu-{gpu}-mig-{plain}-{number}-{start}"
+        },
+    )
+
+
+@given(st.data())
+def test_scores_of_nodes_are_those_of_trying_each(data: st.DataObject) -> None:
+    one_gpu = st.sampled_from(list(STATES[H100].values()))
+    cluster = data.draw(
+        st.lists(st.lists(one_gpu, min_size=1, max_size=3), min_size=1, max_size=4)
+    )
+    asked = data.draw(st.sampled_from(H100))
+    snapshot = make_snapshot(
+        nodes=[cut_node(f"n{i}", len(gpus)) for i, gpus in enumerate(cluster)],
+        pods=[
+            pod_with(f"n{i}", gpu, profile, start)
+            for i, gpus in enumerate(cluster)
+            for gpu, instances in enumerate(gpus)
+            for profile, start in instances
+        ],
+    )
+    resource = f"nvidia.com/mig-{asked.name.replace('+', '.')}"
+    request = PodRequest("", ((resource, 1),), resource, None, "")
+
+    candidates = take_candidates(snapshot, snapshot.nodes.names, request)
+    scores = OPTIONS.score_terms(candidates, request)["mig"]
+
+    prices = [plain_price(H100, gpus, asked) for gpus in cluster]
+    wanted = [0.0 if price is None else 100.0 * (1.0 - price) for price in prices]
+    assert scores.tolist() == pytest.approx(wanted)
+    assert (scores >= 0.0).all()
+    assert (scores <= 100.0).all()

@@ -8,8 +8,10 @@ import pytest
 
 from extender.verbs.reuse import MAX_FEW, MAX_REQUESTS, MAX_ROWS, RowResults, rows_of
 from scoring.candidates import Candidates, LabelKeys, PodRequest, take_columns
+from scoring.gpu.models import default_table
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.packing.learning import ExpectedPods
+from scoring.packing.mig import no_instances
 from scoring.topology.devices import LinkKind
 from scoring.topology.layouts import NAMED_LAYOUTS, layout_of
 from tests.builders import GPU, make_node, make_snapshot
@@ -113,23 +115,25 @@ def test_results_are_remembered_for_so_many_requests() -> None:
     assert len(judging.counts) == MAX_REQUESTS + 2
 
 
+TYPES = {"type_codes": np.array([1]), "type_names": ("", "a100")}
+GPUS = {"gpu_codes": np.array([1]), "gpu_kinds": (NodeGpus(), NodeGpus("H100"))}
+LINKS = {"link_codes": np.array([0]), "link_kinds": (LinkKind(PAIR),)}
+WITH_CPU = candidates_with(4, pod_request=replace(ASK, cpu=1000))
+CUT = np.array([no_instances(default_table().models["A30"].mig, 1)])
+ANOTHER: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(TYPES, TYPES),
+    **dict.fromkeys(GPUS, GPUS),
+    **dict.fromkeys(LINKS, LINKS),
+    "capacity": {"capacity": WITH_CPU.capacity},
+    "mig": {"mig": CUT},
+}
+
+
 def another(name: str, value: Any) -> dict[str, Any]:
     """Return what `replace` is given to make a field of a candidate another one."""
-    match name:
-        case "type_codes" | "type_names":
-            return {"type_codes": np.array([1]), "type_names": ("", "a100")}
-        case "gpu_codes" | "gpu_kinds":
-            kinds = (NodeGpus(), NodeGpus("H100"))
-            return {"gpu_codes": np.array([1]), "gpu_kinds": kinds}
-        case "link_codes" | "link_kinds":
-            return {"link_codes": np.array([0]), "link_kinds": (LinkKind(PAIR),)}
-        case "capacity":
-            asking = replace(ASK, cpu=1000)
-            return {"capacity": candidates_with(4, pod_request=asking).capacity}
-        case _ if value.dtype == np.bool_:
-            return {name: ~value}
-        case _:
-            return {name: value + 1}
+    if name in ANOTHER:
+        return ANOTHER[name]
+    return {name: ~value if value.dtype == np.bool_ else value + 1}
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,13 @@ from scoring.packing.mig import (
     MigGpus,
     Placement,
     is_on_demand,
+    no_instances,
     occupy,
     place,
     places_on,
     price,
+    with_pod,
+    without_pod,
 )
 
 H100: Final = default_table().models["H100-SXM5-80GB"].mig
@@ -32,7 +35,7 @@ def slices(*ranges: tuple[int, int]) -> int:
 
 
 def gpus(*occupied: int, geometry: Geometry = H100) -> MigGpus:
-    return MigGpus(geometry, tuple(sorted(occupied)))
+    return MigGpus(geometry, occupied, tuple(range(len(occupied))))
 
 
 def placed(state: MigGpus, profile: str, amount: int = 1) -> Placement:
@@ -92,14 +95,17 @@ def test_an_instance_goes_where_it_breaks_least_and_there_to_the_end() -> None:
     assert placed(gpus(0), "1g.10gb").windows == ((0, 6),)
     assert placed(gpus(0), "2g.20gb").windows == ((0, 4),)
     assert placed(gpus(0), "3g.40gb").windows == ((0, 4),)
-    beside = slices((6, 1))
-    assert placed(gpus(0, beside), "1g.10gb").windows == ((beside, 5),)
+    assert placed(gpus(0, slices((6, 1))), "1g.10gb").windows == ((1, 5),)
+    # Of two where it breaks the same, the one with more in use.
+    worse, better = slices((0, 1), (2, 2)), slices((0, 1), (2, 4))
+    assert placed(gpus(worse, better), "1g.10gb").windows == ((1, 1),)
 
 
 def test_several_instances_of_a_pod_are_laid_one_after_another() -> None:
     found = placed(gpus(0, 0), "3g.40gb", 3)
 
-    assert found.gpus == gpus(slices((4, 4)), slices((0, 8)))
+    assert found.windows == ((0, 4), (0, 0), (1, 4))
+    assert found.gpus == gpus(slices((0, 8)), slices((4, 4)))
     assert dict(zip([p.name for p in H100], found.after, strict=True))["4g.40gb"] == 1
     # Half of the places for 4g, all of those for 7g: 4 and 8 of 12.
     assert found.price == pytest.approx((4 / 2 + 8) / 12)
@@ -129,7 +135,7 @@ def test_one_instance_of_a_gpu_has_the_media_engines() -> None:
 
     assert first.gpus.occupied == (slices((6, 1)) | MEDIA,)
     assert place(first.gpus, "1g.10gb.me") is None
-    assert placed(first.gpus, "1g.10gb").windows == ((first.gpus.occupied[0], 5),)
+    assert placed(first.gpus, "1g.10gb").windows == ((0, 5),)
 
 
 # --- instances that pods have ------------------------------------------------
@@ -137,20 +143,32 @@ def test_one_instance_of_a_gpu_has_the_media_engines() -> None:
 
 def test_instances_are_known_by_the_names_of_the_dra_driver() -> None:
     found = occupy(
-        H100,
-        3,
+        no_instances(H100, 3),
         [
             ({"1g.10gb": 1}, ["gpu-0-mig-1g10gb-19-6"]),
             (
                 {"3g.40gb": 1, "2g.20gb": 1},
-                ["gpu-2-mig-3g40gb-9-4", "gpu-2-mig-2g20gb-14-0"],
+                ["gpu-9-mig-3g40gb-9-4", "gpu-9-mig-2g20gb-14-0"],
             ),
             ({"1g.10gb.me": 1}, ["gpu-0-mig-1g10gb-me-20-0"]),
-            ({}, []),
         ],
     )
 
-    assert found == gpus(0, slices((6, 1), (0, 1)) | MEDIA, slices((4, 4), (0, 2)))
+    # Of the third GPU nobody has told the number.
+    assert found is not None
+    assert found.numbers == (0, 1, 9)
+    assert found.occupied == (slices((0, 1), (6, 1)) | MEDIA, 0, slices((0, 2), (4, 4)))
+
+
+def test_a_pod_comes_and_goes() -> None:
+    two = (("cpu", 4), ("nvidia.com/mig-1g.10gb", 2), ("nvidia.com/mig-9g.90gb", 1))
+    names = ["gpu-0-mig-1g10gb-19-6", "gpu-0-mig-1g10gb-19-5", "gpu-7-mig-1g10gb-19-5"]
+
+    taken = with_pod(gpus(0), two)
+
+    assert taken == gpus(slices((5, 2)))
+    assert without_pod(taken, [*names, "0"]) == gpus(0)
+    assert with_pod(None, two) is without_pod(None, names) is None
 
 
 ONE: Final = {"1g.10gb": 1}
@@ -162,7 +180,6 @@ ONE: Final = {"1g.10gb": 1}
         pytest.param([(ONE, ["gpu-0-mig-1g5gb-19-6"])], 1, id="of another model"),
         pytest.param([(ONE, ["gpu-0-mig-1g10gb-19-7"])], 1, id="no place"),
         pytest.param([(ONE, ["MIG-4d2c"])], 1, id="a UUID tells no place"),
-        pytest.param([(ONE, ["0"])], 1, id="an index tells no place"),
         pytest.param([(ONE, [])], 1, id="not told"),
         pytest.param([({"2g.20gb": 1}, ["gpu-0-mig-1g10gb-19-6"])], 1, id="not asked"),
         pytest.param(
@@ -183,7 +200,7 @@ ONE: Final = {"1g.10gb": 1}
 def test_instances_that_cannot_be(
     pods: list[tuple[Mapping[str, int], list[str]]], count: int
 ) -> None:
-    assert occupy(H100, count, pods) is None
+    assert occupy(no_instances(H100, count), pods) is None
 
 
 @pytest.mark.parametrize(

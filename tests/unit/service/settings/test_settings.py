@@ -75,6 +75,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "fragmentation": 0,
         "scarcity": 0,
         "domain": 0,
+        "mig": 0,
     }
     assert settings.scoring.max_score == 10
     assert settings.fallback.hold_seconds == 10
