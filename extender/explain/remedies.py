@@ -348,13 +348,39 @@ def _other_type(situation: Situation) -> Found:
             amount = show_at_most("memory", most)
             text = f"ask for at most {amount} of GPU memory ({_nodes(count)} then)"
             yield 1.2, Remedy("gpuMemory", text, node, count, value=str(most))
+    yield from _unknown(situation)
+
+
+def _unknown(situation: Situation) -> Found:
+    """Yield what to say of GPUs of an unknown model, and not to ask of others' memory.
+
+    No label says what one of a card for virtual machines has.
+    """
+    judged = situation.judged
+    pod_request, gpus = judged.pod_request, judged.snapshot.gpus
     indexes = np.flatnonzero(situation.fails_only(GPU_TYPE_UNKNOWN))
-    if len(indexes):
-        node = situation.names[int(indexes[0])]
+    bare = replace(pod_request.gpu_requirements, min_memory=0)
+    has_unit = any(is_whole_gpu(n) or is_part(n) for n, _ in pod_request.request)
+    suits = [
+        not has_unit
+        and suitability(kind, bare, pod_request.request) is Suitability.SUITS
+        for kind in gpus.kinds
+    ]
+    by_memory = np.array(suits)[gpus.codes[judged.candidates.columns[indexes]]]
+    if by_memory.any():
+        name = judged.options.builder.annotations.min_memory
+        those = indexes[by_memory]
         text = (
-            f"label the GPU model of {node} ({_nodes(len(indexes))} if it is the one)"
+            f"leave {name} out: how much a {pod_request.primary} has is not known"
+            f" ({_nodes(len(those))} then)"
         )
-        yield 2.0, Remedy("label", text, node, len(indexes))
+        node = situation.names[int(those[0])]
+        yield 1.2, Remedy("gpuMemory", text, node, len(those), value=name)
+    those = indexes[~by_memory]
+    if len(those):
+        node = situation.names[int(those[0])]
+        text = f"label the GPU model of {node} ({_nodes(len(those))} if it is the one)"
+        yield 2.0, Remedy("label", text, node, len(those))
 
 
 def _accepted(situation: Situation, indexes: IndexArray) -> Found:

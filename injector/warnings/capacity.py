@@ -236,5 +236,6 @@ def _exceeded(
         if amounts[name] > limit:
             yield (
                 f"{what}: {name} {_format(name, amounts[name])} is more than the"
-                f" {_format(name, limit)} that a LimitRange allows; it will be refused"
+                f" {_format(name, limit)} that a LimitRange allows; it will be refused:"
+                " ask for less, or have its max raised"
             )

@@ -397,3 +397,17 @@ def test_a_pod_with_claims_is_not_said_to_fit(
     pod = make_pod(gpus=gpus, spec={"resourceClaims": [claim]})
 
     assert summary_of(pod, make_node(gpus=8)).sentence == told
+
+
+@pytest.mark.parametrize("labels", [{}, {"nvidia.com/gpu.product": "NVIDIA-A10-12Q"}])
+def test_memory_of_a_card_of_unknown_unit_is_not_asked(labels: dict[str, str]) -> None:
+    says = {"gpu-extender.io/min-gpu-memory": "12Gi"}
+    card = "nvidia.com/A10-12Q"
+    pod = make_pod(requests={card: "1"}, annotations=says)
+
+    summary = summary_of(pod, make_node(resources={card: "8"}, labels=labels))
+
+    assert summary.help == (
+        "leave gpu-extender.io/min-gpu-memory out: how much a nvidia.com/A10-12Q has"
+        " is not known (1 node fits then)"
+    )

@@ -25,7 +25,7 @@ def checking(maxima: LimitMaxima | None, namespace: str = "default") -> Webhook:
 
 
 PAIR = make_pod(container("a", gpus(2)), container("b", gpus(1)))
-REFUSED = "; it will be refused"
+REFUSED = "; it will be refused: ask for less, or have its max raised"
 SIDECAR = container("i", {"limits": {"cpu": "2"}}, restartPolicy="Always")
 
 
