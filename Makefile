@@ -56,7 +56,7 @@ check: $(READY)  ## format, lint, types, layers, benchmarks untimed
 	$(BIN)/mypy
 	$(BIN)/mypy tests bench
 	$(BIN)/mypy deploy/kubectl/kubectl-gpu
-	$(BIN)/mypy deploy/image/build_tree.py deploy/release_check.py
+	$(BIN)/mypy deploy/image/build_tree.py deploy/release_check.py deploy/dashboard.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q --benchmark-disable bench
 

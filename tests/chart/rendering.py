@@ -47,6 +47,7 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
             "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
             "prometheusRule": {"enabled": True},
         },
+        "grafana": {"enabled": True},
         "commonLabels": {"team": "gpu"},
         "imagePullSecrets": [{"name": "pull"}],
         "global": {"imageRegistry": "mirror.example"},

@@ -1,5 +1,6 @@
 """What the chart renders for Prometheus, and what promtool says of it."""
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,6 +81,16 @@ def test_one_host_s_pods_are_scraped_likewise(kind: str) -> None:
     objects = render(HELMS[0], merged(values))
 
     assert find(objects, kind[0].upper() + kind[1:])
+
+
+def test_the_dashboard_is_found_by_grafana_s_sidecar() -> None:
+    objects = render(HELMS[0], {"grafana": {"enabled": True}})
+
+    config = find(objects, "ConfigMap", "gpu-extender-dashboard")
+
+    assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+    dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
+    assert json.loads(config["data"]["gpu-extender.json"]) == dashboard
 
 
 def test_nothing_of_the_operator_is_there_unless_asked_for() -> None:
