@@ -103,7 +103,10 @@ _QUIET: Final = {
 
 
 def make_neighbours() -> list[Tree]:
-    """Return pods that keep others away: by a port on all GPU nodes, by label on T4."""
+    """Return pods that keep others away: by a port on all GPU nodes, by label on T4.
+
+    The V100 nodes are full of pods of low priority.
+    """
     exporters = [
         make_pod(
             name=f"exporter-{node['metadata']['name']}",
@@ -124,7 +127,17 @@ def make_neighbours() -> list[Tree]:
         )
         for number in range(60)
     ]
-    return [*exporters, *quiet]
+    scrap = [
+        make_pod(
+            name=f"scrap-{number}",
+            namespace="batch",
+            gpus=7,
+            node_name=f"v100-{number:03}",
+            spec={"priority": -10},
+        )
+        for number in range(6)
+    ]
+    return [*exporters, *quiet, *scrap]
 
 
 def _pod(gpus: int | None = 1, *, of: str = "", spec: Any = None, **more: Any) -> Tree:
@@ -186,6 +199,12 @@ PENDING: Final[Mapping[str, Tree]] = {
 
 _ONE_GPU: Final = _asking(limits={GPU: 1})
 
+_IMPORTANT: Final = {
+    **_ONE_GPU,
+    "nodeSelector": {"accelerator": "nvidia-v100"},
+    "priority": 1000,
+}
+
 # what keeps it from nodes that have room -> the pod
 KEPT: Final[Mapping[str, Tree]] = {
     "no limit": _new(_asking(requests={GPU: 1})),
@@ -198,6 +217,8 @@ KEPT: Final[Mapping[str, Tree]] = {
         {**_ONE_GPU, "nodeSelector": {"accelerator": "nvidia-t4"}},
         labels={"noisy": "true"},
     ),
+    "preemption": _new(_IMPORTANT),
+    "no preemption": _new({**_IMPORTANT, "preemptionPolicy": "Never"}),
     "group": _new({**_ONE_GPU, "schedulingGroup": {"podGroupName": "team"}}),
     "named node": _new({**_ONE_GPU, "nodeName": "a100-000"}),
     "unknown node": _new({**_ONE_GPU, "nodeName": "a100-999"}),

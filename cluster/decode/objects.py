@@ -175,6 +175,8 @@ class PodSpec(_Wire, frozen=True):
     # No verdict depends on these, so that nothing is refused for them.
     scheduler_name: Any = ""
     priority: Any = None
+    priority_class_name: Any = None
+    preemption_policy: Any = None
 
 
 class StateDetail(_Wire, frozen=True):
@@ -239,6 +241,11 @@ class Pod(_Wire, frozen=True):
         """The priority that the API server gave it; 0 where there is none."""
         value = self.spec.priority
         return value if isinstance(value, int) else 0
+
+    @property
+    def may_preempt(self) -> bool:
+        """Whether kube-scheduler may evict others for it."""
+        return bool(self.spec.preemption_policy != "Never")
 
     @property
     def group(self) -> str:
@@ -349,6 +356,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Which scheduler is to place it.
     priority : int
         That of its priority class; 0 without one.
+    may_preempt : bool
+        Whether kube-scheduler may evict others for it.
     not_modelled : tuple of str
         Its wishes that kube-scheduler follows and nobody here; empty once it has a
         node.
@@ -401,6 +410,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     group: str = ""
     exclusions: Exclusions | None = None
     labels: dict[str, str] = {}
+    may_preempt: bool = True
 
 
 def parse_time(text: str) -> float:

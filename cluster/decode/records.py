@@ -328,6 +328,7 @@ class RecordBuilder:
                 if is_managed and not spec.node_name
                 else _NO_LABELS
             ),
+            may_preempt=pod.may_preempt,
             group="" if spec.node_name else intern(pod.group),
         ), faults
 

@@ -320,6 +320,7 @@ class SummaryRow(_Row, frozen=True):
     remedies: tuple[Remedy, ...]
     best: tuple[BestRow, ...]
     room: int | None
+    preemption: str
     replicas: int
     change: str
     warnings: tuple[str, ...]
@@ -342,6 +343,7 @@ class SummaryRow(_Row, frozen=True):
             remedies=summary.remedies,
             best=tuple(_best_rows(explanation, summary.best)),
             room=summary.room,
+            preemption=summary.preemption,
             replicas=subject.replicas,
             change="" if admission is None else admission.change,
             warnings=() if admission is None else tuple(_warnings(subject, admission)),

@@ -122,6 +122,10 @@ class Subject:
     admission : AdmissionChange or None
         None for a pod that was not reviewed.
     priority : int
+    may_preempt : bool
+        Whether kube-scheduler may evict others for it.
+    priority_class : str
+        Of a manifest that names its class and not the number behind; else empty.
     labels : mapping
         Its own; empty for a pod that has a node in the cache.
     ports : tuple of HostPort
@@ -145,6 +149,8 @@ class Subject:
     is_created: bool = False
     admission: AdmissionChange | None = None
     priority: int = 0
+    may_preempt: bool = True
+    priority_class: str = ""
     shares: tuple[LargestShare, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[HostPort, ...] = ()
@@ -220,6 +226,7 @@ def subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
         scheduler_name=record.scheduler_name,
         is_created=True,
         priority=record.priority,
+        may_preempt=record.may_preempt,
         shares=record.shares,
         labels=record.labels,
         ports=(record.exclusions or NO_EXCLUSIONS).ports,
@@ -405,12 +412,20 @@ def _subject_of_pod(
         scheduler_name=record.scheduler_name,
         replicas=template.replicas,
         priority=record.priority,
+        may_preempt=record.may_preempt,
+        priority_class=_unknown_class(pod.spec),
         shares=record.shares,
         labels=pod.metadata.labels or {},
         ports=(record.exclusions or NO_EXCLUSIONS).ports,
         repels=(record.exclusions or NO_EXCLUSIONS).repels,
         is_created=is_created,
     )
+
+
+def _unknown_class(spec: PodSpec) -> str:
+    """Return the priority class that the API server has yet to look up."""
+    name = spec.priority_class_name
+    return name if isinstance(name, str) and spec.priority is None else ""
 
 
 def _refused(spec: PodSpec, prefix: str) -> Iterator[Obstacle]:

@@ -25,6 +25,7 @@ from extender.explain.failed_checks import (
     list_failed_checks,
 )
 from extender.explain.kubelet import TAKES, judge_by_kubelet
+from extender.explain.preemption import tell_preemption
 from extender.explain.remedies import (
     Remedy,
     Situation,
@@ -121,6 +122,9 @@ class Summary:
         reason as kube-scheduler counts it -> nodes
     best : index array
         The nodes that are preferred, the best first.
+    preemption : str
+        Whether kube-scheduler may evict others for the pod, in one clause; empty where
+        that makes no difference.
     room : int or None
         How many such pods fit now at most, one after the other: by amounts, their host
         ports and how they repel each other. None for a pod that no node is asked about.
@@ -138,6 +142,7 @@ class Summary:
     help: str
     best: IndexArray
     room: int | None
+    preemption: str = ""
 
 
 def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> Summary:
@@ -189,6 +194,11 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
         help=_help(explanation, remedies, checks, is_fitting=bool(len(fitting))),
         best=best,
         room=_room(explanation, judged, fitting) if is_judged else None,
+        preemption=(
+            tell_preemption(explanation, checks)
+            if is_judged and not len(fitting)
+            else ""
+        ),
     )
 
 

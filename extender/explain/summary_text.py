@@ -67,6 +67,8 @@ def render_summary(page: ExplanationPage, *, has_colours: bool = False) -> str:
     facts = [*_wrap(_heading(page), MAX_NOTE)]
     if summary.change:
         facts.append(_crop(f"{summary.change}."))
+    if summary.preemption:
+        facts += _wrap(f"{summary.preemption}.", MAX_NOTE)
     parts = [
         facts,
         _groups(summary),

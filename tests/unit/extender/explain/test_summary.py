@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 
 from extender.explain.explain import explain
@@ -12,8 +14,8 @@ from tests.extender_app import make_settings
 OPTIONS = build_verb_options(make_settings())
 
 
-def summary_of(pod: Tree, *nodes: Tree) -> Summary:
-    snapshot = make_snapshot(nodes=nodes)
+def summary_of(pod: Tree, *nodes: Tree, pods: Sequence[Tree] = ()) -> Summary:
+    snapshot = make_snapshot(nodes=nodes, pods=pods)
     return summarize(explain(read_subject(pod, OPTIONS), snapshot, OPTIONS))
 
 
@@ -411,3 +413,59 @@ def test_memory_of_a_card_of_unknown_unit_is_not_asked(labels: dict[str, str]) -
         "leave gpu-extender.io/min-gpu-memory out: how much a nvidia.com/A10-12Q has"
         " is not known (1 node fits then)"
     )
+
+
+@pytest.mark.parametrize(
+    ("spec", "held_by", "told"),
+    [
+        pytest.param(
+            {"priority": 10},
+            9,
+            "Preemption: kube-scheduler may evict GPU pods of lower priority for it, on"
+            " 1 node",
+            id="of lower priority",
+        ),
+        pytest.param({"priority": 10}, 10, "", id="of the same priority"),
+        pytest.param({}, 0, "", id="no priority"),
+        pytest.param(
+            {"priority": 10, "preemptionPolicy": "Never"},
+            9,
+            "preemptionPolicy is Never: kube-scheduler evicts no pod for it",
+            id="never",
+        ),
+        pytest.param(
+            {"priorityClassName": "high"},
+            9,
+            "Preemption is not considered: the value of priority class high is not"
+            " known here",
+            id="class",
+        ),
+        pytest.param(
+            {"priority": 10, "nodeSelector": {"x": "y"}}, 9, "", id="of no use"
+        ),
+    ],
+)
+def test_what_may_be_evicted_for_a_pod_is_told(
+    spec: Tree, held_by: int, told: str
+) -> None:
+    # On the second node others hold too much, and a third one is too small.
+    nodes = [make_node(name="a", gpus=8), make_node(name="b", gpus=8)]
+    nodes.append(make_node(name="c", gpus=1))
+    pods = [
+        make_pod(name="low", gpus=8, node_name="a", spec={"priority": held_by}),
+        make_pod(name="less", gpus=2, node_name="b", spec={"priority": held_by}),
+        make_pod(name="more", gpus=6, node_name="b", spec={"priority": 100}),
+    ]
+    pod = make_pod(gpus=4, spec=spec)
+
+    summary = summary_of(pod, *nodes, pods=pods)
+
+    assert not summary.fits
+    assert summary.preemption == told
+
+
+def test_nothing_is_evicted_for_a_pod_that_fits() -> None:
+    pods = [make_pod(name="low", gpus=1, node_name="node-1", spec={"priority": 0})]
+    pod = make_pod(gpus=4, spec={"priority": 10})
+
+    assert not summary_of(pod, make_node(gpus=8), pods=pods).preemption
