@@ -1,9 +1,11 @@
 """GPU types in the real process, over files that change."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
 from tests.api.two_nodes import FILTER, file_config, fitting, write_dump
@@ -67,17 +69,30 @@ def test_pods_that_are_there_want_what_their_rule_key_means_now(
     )
 
 
+@pytest.mark.parametrize(
+    ("aliases", "fault"),
+    [
+        pytest.param(
+            {"H100": ["L4"]}, "name 'L4' is shared by L4 and H100", id="of two models"
+        ),
+        pytest.param(
+            {"H100": ["A100"], "A100": ["H100"]},
+            "name 'A100' is shared by A100 and H100",
+            id="a loop",
+        ),
+    ],
+)
 def test_a_name_of_two_models_keeps_the_last_good_table(
-    service: ServiceProcess,
+    service: ServiceProcess, aliases: Mapping[str, list[str]], fault: str
 ) -> None:
-    settings = file_config(gpuTypes={"aliases": {"H100": ["L4"]}})
+    settings = file_config(gpuTypes={"aliases": aliases})
     reload_ok = 'gpu_extender_config_reload_ok{file="settings"}'
 
     service.config.write_text(json.dumps(settings))
 
     wait_until(lambda: service.metric(reload_ok) == 0, "the fault is noticed")
     (line,) = service.logs("file refused, the last good contents stay in use")
-    assert "gpuTypes: name 'L4' is shared by L4 and H100" in line["faults"]
+    assert f"gpuTypes: {fault}" in line["faults"]
     assert fitting(service) == ["a"]
 
 

@@ -198,3 +198,18 @@ def test_a_pod_beside_one_that_wants_to_be_alone_waits_for_it() -> None:
     assert found["FailedAndUnresolvableNodes"] == {
         "h100": "GPUs are not shared with this pod"
     }
+
+
+def test_a_model_that_nobody_knows_is_counted_and_named() -> None:
+    app = ExtenderApp(nodes=NODES)
+    pod = asking({TYPE: "H9000"})
+
+    app.call(FILTER, pod, NAMES)
+
+    assert app.metrics.registry.get_sample_value(
+        "gpu_extender_scheduler_rejections_total", {"reason": "GPU type unknown"}
+    ) == len(NAMES)
+    explained = app.client.simulate_post("/explain", body=json.dumps(pod).encode())
+    assert explained.status_code == 200
+    sentence = explained.json["summary"]["sentence"]
+    assert "type 'H9000' is no known GPU model" in sentence

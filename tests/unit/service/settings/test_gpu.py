@@ -64,6 +64,44 @@ fallback:
 
 
 @pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        pytest.param(
+            "aliases: {A100: [H100], H100: [A100]}",
+            [
+                "name 'H100' is shared by H100 and A100",
+                "name 'A100' is shared by A100 and H100",
+            ],
+            id="of two models",
+        ),
+        pytest.param(
+            "aliases: {Big: [Small], Small: [Big]}",
+            [
+                "name 'Small' is for 'Big', which is no model and no family",
+                "name 'Big' is for 'Small', which is no model and no family",
+            ],
+            id="of names that nobody knows",
+        ),
+        pytest.param(
+            "models: {One: {memory: 8Gi, families: [Two]},"
+            " Two: {memory: 8Gi, families: [One]}}",
+            [
+                "name 'Two' is that of a model and of a family",
+                "name 'One' is that of a model and of a family",
+            ],
+            id="of families",
+        ),
+    ],
+)
+def test_a_loop_of_names_is_a_fault_with_each_of_them(
+    tmp_path: Path, text: str, faults: list[str]
+) -> None:
+    found = faults_of(tmp_path, f"gpuTypes: {{{text}}}")
+
+    assert found == [f"gpuTypes: {fault}" for fault in faults]
+
+
+@pytest.mark.parametrize(
     ("text", "fault"),
     [
         pytest.param("models: {One: {memory: much}}", "quantity 'much'", id="no size"),
