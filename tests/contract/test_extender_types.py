@@ -206,9 +206,13 @@ def test_a_model_that_nobody_knows_is_counted_and_named() -> None:
 
     app.call(FILTER, pod, NAMES)
 
-    assert app.metrics.registry.get_sample_value(
-        "gpu_extender_scheduler_rejections_total", {"reason": "GPU type unknown"}
-    ) == len(NAMES)
+    counted = {
+        reason: app.metrics.registry.get_sample_value(
+            "gpu_extender_scheduler_rejections_total", {"reason": reason}
+        )
+        for reason in ("GPU type does not match", "GPU type unknown")
+    }
+    assert counted == {"GPU type does not match": 3, "GPU type unknown": 1}
     explained = app.client.simulate_post("/explain", body=json.dumps(pod).encode())
     assert explained.status_code == 200
     sentence = explained.json["summary"]["sentence"]
