@@ -83,14 +83,13 @@ def times(cluster: RunningCluster, pod: JsonObject, *names: str) -> dict[str, fl
 def test_containers_begin_in_order_and_sidecars_end_last(
     emptied: RunningCluster,
 ) -> None:
-    sidecar: JsonObject = {"restartPolicy": "Always", "startupProbe": there("second")}
+    second, third = (
+        speaker(name, restartPolicy="Always", startupProbe=there(name))
+        for name in ("second", "third")
+    )
     pod = make_pod(
         "order",
-        initContainers=[
-            speaker("first"),
-            speaker("second", **sidecar),
-            speaker("third", restartPolicy="Always"),
-        ],
+        initContainers=[speaker("first"), second, third],
         containers=[speaker("main", pause=0.3)],
     )
 
@@ -190,10 +189,11 @@ def test_a_pod_reads_its_token_fields_and_config(emptied: RunningCluster) -> Non
     metadata = {"name": "read", "namespace": "default"}
     emptied.client.create({**config, "metadata": metadata})
     script = (
-        "import os; root = '/var/run/secrets/kubernetes.io/serviceaccount'; "
+        "import os, socket; root = '/var/run/secrets/kubernetes.io/serviceaccount'; "
         "print(len(open(f'{root}/token').read().split('.')), "
         "open(f'{root}/namespace').read(), open('/config/key').read(), "
-        "os.readlink('/config/key'), os.environ['POD'], os.getuid(), os.getgroups())"
+        "os.readlink('/config/key'), os.environ['POD'], socket.gethostname(), "
+        "os.getuid(), os.getgroups())"
     )
     field = {"fieldRef": {"fieldPath": "metadata.name"}}
     pod = make_pod(
@@ -220,7 +220,7 @@ def test_a_pod_reads_its_token_fields_and_config(emptied: RunningCluster) -> Non
     emptied.client.delete("ConfigMap", "read")
 
     assert emptied.kubectl("logs", "reader") == (
-        "3 default value ..data/key reader 10001 [0, 20002]\n"
+        "3 default value ..data/key reader reader 10001 [0, 20002]\n"
     )
     assert done["status"]["phase"] == "Succeeded"
 

@@ -14,7 +14,8 @@ from typing import Any, Final, Self
 import yaml
 
 from tests.e2e.cluster.images import Images
-from tests.e2e.cluster.kubelet import PORT, Kubelets, LogServer
+from tests.e2e.cluster.kubelet import Kubelets
+from tests.e2e.cluster.kubelet_port import PORT, KubeletPort
 from tests.e2e.cluster.nodes import control_plane_names, make_nodes
 from tests.e2e.cluster.services import Services
 from tests.e2e.cluster.spaces import HUB, Space, Spaces
@@ -130,6 +131,13 @@ class Cluster:
             service_address=SERVICE_ADDRESS,
             reaper=reaper,
         )
+        self._port = KubeletPort(
+            self._kubelets,
+            self.plane.pair,
+            forwarder=binaries["port-forwarder"],
+            log_folder=folder / "logs",
+            reaper=reaper,
+        )
         self._control_planes = control_plane_names(control_planes)
 
     def __enter__(self) -> Self:
@@ -178,6 +186,7 @@ class Cluster:
             self._ending.callback(self.plane.stop)
             self._ending.callback(self.services.stop)
             self._ending.callback(self._kubelets.stop)
+            self._ending.callback(self._port.stop)
             for process in self._schedulers:
                 self._ending.callback(_end, process)
 
@@ -195,7 +204,7 @@ class Cluster:
         )
         plane.client.create_many(map(_on_this_machine, self._items))
         self._kubelets.start()
-        LogServer(self._kubelets, plane.pair).start()
+        self._port.start()
         self._start_schedulers()
 
     def _start_schedulers(self) -> None:
@@ -220,7 +229,7 @@ class Cluster:
             )
             process = ManagedProcess(
                 name,
-                [*space.prefix, *command],
+                [*space.prefix, *_as_host(node), *command],
                 log_path=self.folder / "logs" / f"{name}.log",
                 is_ready=functools.partial(_is_healthy, space.address),
                 reaper=self._reaper,
@@ -241,6 +250,11 @@ class _NodeSpaces(dict[str, Space]):
     def __missing__(self, node: str) -> Space:
         self[node] = self._spaces.make()
         return self[node]
+
+
+def _as_host(name: str) -> list[str]:
+    """Return what begins the command of a process on a host of that name."""
+    return ["unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"]
 
 
 def _on_this_machine(node: JsonObject) -> JsonObject:

@@ -234,10 +234,11 @@ class Container:
             "root": str(root),
             "binds": [*self._image_binds(), *self._mounts()],
             "links": self._image.links,
+            "hostname": self._hostname(),
             "files": {
                 "/etc/passwd": ACCOUNT.format(user=user, group=group),
                 "/etc/nsswitch.conf": "hosts: files\n",
-                "/etc/hostname": f"{self._around.pod['metadata']['name']}\n",
+                "/etc/hostname": f"{self._hostname()}\n",
             },
             "readOnlyRoot": rules.get("readOnlyRootFilesystem", False),
             "folder": self.spec.get("workingDir", "/"),
@@ -248,6 +249,14 @@ class Container:
             "environment": self._environment(),
             "command": list(command),
         }
+
+    def _hostname(self) -> str:
+        spec = self._around.pod["spec"]
+        of_node = spec.get("hostNetwork", False)
+        name: str = (
+            spec["nodeName"] if of_node else self._around.pod["metadata"]["name"]
+        )
+        return name
 
     def _image_binds(self) -> Sequence[tuple[str, str, bool]]:
         binds = [(source, target, False) for source, target in self._image.binds]
@@ -270,7 +279,7 @@ class Container:
     def _environment(self) -> dict[str, str]:
         found = {
             "PATH": PATH,
-            "HOSTNAME": self._around.pod["metadata"]["name"],
+            "HOSTNAME": self._hostname(),
             "HOME": "/",
             "KUBERNETES_SERVICE_HOST": self._around.service_address,
             "KUBERNETES_SERVICE_PORT": "443",

@@ -1,13 +1,9 @@
 """Stand-in for the kubelets of all nodes: runs the pods that are bound."""
 
-import http.server
 import ipaddress
-import ssl
-import threading
-import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tests.e2e.cluster.container import Surroundings, now_text
 from tests.e2e.cluster.following import Follower, Key, key_of
@@ -16,12 +12,10 @@ from tests.e2e.cluster.pod import FINAL_PHASES, RunningPod, delete_now
 from tests.e2e.cluster.spaces import HUB, Space, Spaces
 from tests.e2e.cluster.volumes import Volumes
 from tests.e2e.harness.builders import JsonObject, ready_condition
-from tests.e2e.harness.certificates import ServingPair
 from tests.e2e.harness.client import STRATEGIC_PATCH, ApiClient
 from tests.e2e.harness.connection import ApiError
 from tests.e2e.harness.reaper import Reaper
 
-PORT: Final = 10250
 # Of pods without processes: nobody listens there.
 IDLE_NETWORK: Final = ipaddress.ip_network("198.18.0.0/15")
 
@@ -93,6 +87,13 @@ class Kubelets:
             key=lambda path: path.stat().st_mtime,
         )
         return found[-1] if found else None
+
+    def space_of(self, namespace: str, name: str) -> Space | None:
+        """Return the network of the pod that has the name now, if it has processes."""
+        for (namespace_now, name_now, _), pod in list(self._running.items()):
+            if (namespace_now, name_now) == (namespace, name):
+                return pod.space
+        return None
 
     def _change(self, pod: JsonObject) -> None:
         running = self._running.get(key_of(pod))
@@ -189,53 +190,3 @@ class Kubelets:
         except ApiError as error:
             if error.reason not in {"NotFound", "Conflict"}:
                 raise
-
-
-class LogServer:
-    """The kubelets' port: `kubectl logs` asks the API server, and that asks here."""
-
-    def __init__(self, kubelets: Kubelets, pair: ServingPair) -> None:
-        class Handler(http.server.BaseHTTPRequestHandler):
-            """Answers `/containerLogs/NAMESPACE/POD/CONTAINER`."""
-
-            def do_GET(self) -> None:
-                _answer_logs(self, kubelets)
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        self._server = http.server.ThreadingHTTPServer((HUB, PORT), Handler)
-        self._server.daemon_threads = True
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(pair.certificate, pair.key)
-        self._server.socket = context.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="logs", daemon=True
-        )
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-
-def _answer_logs(handler: http.server.BaseHTTPRequestHandler, known: Kubelets) -> None:
-    address = urllib.parse.urlsplit(handler.path)
-    steps = address.path.strip("/").split("/")
-    query = urllib.parse.parse_qs(address.query)
-    path = None
-    if len(steps) == len(("containerLogs", "namespace", "pod", "container")):
-        path = known.log_of(*steps[1:])
-    if steps[0] != "containerLogs":
-        handler.send_error(501, "this stand-in for kubelet has logs alone")
-        return
-    data = path.read_bytes() if path is not None else b""
-    if "tailLines" in query:
-        count = int(query["tailLines"][0])
-        data = b"".join(data.splitlines(keepends=True)[-count:] if count else [])
-    handler.send_response(200)
-    handler.send_header("Content-Type", "text/plain")
-    handler.send_header("Content-Length", str(len(data)))
-    handler.end_headers()
-    handler.wfile.write(data)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 READ_ONLY, NO_SETUID, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 32, 4096, 16384, 1 << 18
-NEW_MOUNTS, NEW_NETWORK = 0x00020000, 0x40000000
+NEW_MOUNTS, NEW_NETWORK, NEW_NAME = 0x00020000, 0x40000000, 0x04000000
 NO_NEW_PRIVILEGES = 38
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -66,7 +66,9 @@ def main() -> None:
     if start["space"]:
         with Path(start["space"]).open("rb") as space:
             check(libc.setns(space.fileno(), NEW_NETWORK), "setns")
-    check(libc.unshare(NEW_MOUNTS), "unshare")
+    check(libc.unshare(NEW_MOUNTS | NEW_NAME), "unshare")
+    name = start["hostname"].encode()
+    check(libc.sethostname(name, len(name)), "sethostname")
     mount("", Path("/"), "", PRIVATE | RECURSIVE)
     root = Path(start["root"])
     build_root(root, start)

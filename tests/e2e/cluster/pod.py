@@ -9,6 +9,7 @@ from typing import Final
 from tests.e2e.cluster.container import Container, Surroundings, now_text
 from tests.e2e.cluster.images import Image
 from tests.e2e.cluster.probes import Prober
+from tests.e2e.cluster.spaces import Space
 from tests.e2e.cluster.volumes import VolumeError
 from tests.e2e.harness.builders import JsonObject
 from tests.e2e.harness.client import STRATEGIC_PATCH, ApiClient
@@ -62,6 +63,11 @@ class RunningPod:
         self._thread = threading.Thread(
             target=self._run, name=around.pod["metadata"]["name"], daemon=True
         )
+
+    @property
+    def space(self) -> Space:
+        """The namespace of its network."""
+        return self._around.space
 
     def start(self) -> None:
         """Begin."""

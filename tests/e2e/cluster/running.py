@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 import yaml
 
 from tests.e2e import build
+from tests.e2e.cluster.spaces import HUB
 from tests.e2e.harness.builders import JsonObject
 from tests.e2e.harness.client import ApiClient
 from tests.e2e.harness.connection import ApiConnection
@@ -23,7 +24,7 @@ from tests.e2e.harness.waiting import wait_for
 TREE: Final = REPOSITORY / "build" / "image-tree"
 CHART: Final = REPOSITORY / "deploy" / "chart"
 IMAGE: Final = "registry.invalid/gpu-extender"
-HELM_SECONDS: Final = 180.0
+HELM_SECONDS: Final = 300.0
 CONNECTIONS: Final = 16
 
 
@@ -53,7 +54,7 @@ class RunningCluster:
             reaper=reaper,
             cwd=REPOSITORY,
         )
-        self._minor = minor
+        self.minor = minor
 
     def __enter__(self) -> Self:
         self._process.start()
@@ -72,7 +73,7 @@ class RunningCluster:
     @property
     def kubectl(self) -> Kubectl:
         """kubectl as the administrator."""
-        binary = build.locate(self._minor, ["kubectl"])["kubectl"]
+        binary = build.locate(self.minor, ["kubectl"])["kubectl"]
         return Kubectl(binary, self.kubeconfig, self.folder / "cache")
 
     def helm(
@@ -130,6 +131,16 @@ class RunningCluster:
         """Send a signal to the process of a container that runs."""
         path = self.pod_folder(pod) / f"{container}.pid"
         os.kill(int(path.read_text()), number)
+
+    def cut_off(self, pod: JsonObject, container: str, *, on: bool) -> None:
+        """Take a pod's network away, or give it back; its processes go on."""
+        process = int((self.pod_folder(pod) / f"{container}.pid").read_text())
+        steps = ["link set eth0 down"]
+        if not on:
+            steps = ["link set eth0 up", f"route replace default via {HUB}"]
+        for step in steps:
+            enter = ["nsenter", f"--net=/proc/{process}/ns/net"]
+            subprocess.run([*enter, "ip", *step.split()], check=True)
 
     def _connect(self) -> ApiClient:
         config = yaml.safe_load(self.kubeconfig.read_text())

@@ -134,11 +134,6 @@ class Spaces:
         """Take it away again."""
         _ip(f"addr delete {address}/32 dev lo")
 
-    def cut_off(self, space: Space, *, on: bool) -> None:
-        """Let nothing through to and from a namespace, or all again."""
-        number = space.name.removeprefix("space-")
-        _ip(f"link set link-{number} {'down' if on else 'up'}")
-
 
 def _ip(arguments: str) -> None:
     _run("ip", *arguments.split())

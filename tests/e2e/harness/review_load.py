@@ -33,6 +33,8 @@ class Review:
         The resource that it ended with; empty if it was not created.
     error : str
         Why it was not.
+    scheduler : str
+        The scheduler that it ended with.
     """
 
     pool: int
@@ -40,6 +42,7 @@ class Review:
     answered_seconds: float
     asks: str
     error: str
+    scheduler: str = ""
 
 
 class ReviewLoad:
@@ -127,12 +130,13 @@ class ReviewLoad:
 
     def _create(self, pool: int) -> Review:
         sent = time.monotonic()
-        asks = error = ""
+        asks = error = scheduler = ""
         try:
-            asks = resource_of(self._client.create(self._asking(pool)))
+            pod = self._client.create(self._asking(pool))
+            asks, scheduler = resource_of(pod), pod["spec"]["schedulerName"]
         except ApiError as refusal:
             error = refusal.message
-        return Review(pool, sent, time.monotonic(), asks, error)
+        return Review(pool, sent, time.monotonic(), asks, error, scheduler)
 
 
 def excess_of(
