@@ -1,13 +1,21 @@
 """Pods that come all at once are packed, though kube-scheduler runs ahead of us."""
 
+import json
+import subprocess
+import sys
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from tests.e2e.harness.builders import make_node, make_pod
+import yaml
+
+from tests.e2e.harness.builders import JsonObject, make_node, make_pod
 from tests.e2e.harness.control_plane import ControlPlane
-from tests.e2e.harness.pods import nodes_of_pods
+from tests.e2e.harness.pods import nodes_of_pods, wait_until_bound
 from tests.e2e.harness.product import Product
+from tests.e2e.harness.service import REPOSITORY
 from tests.e2e.harness.waiting import wait_for
 
 PODS: Final = 200
@@ -86,3 +94,83 @@ def test_200_pods_at_once_where_kube_scheduler_settles_ties(
     # such an answer, so that nothing can be counted until a pod is seen bound. How far
     # the pods scatter until then is luck: only the figures are of interest.
     beyond_with_and_without(control_plane, "minMax")
+
+
+# What is expected is given, so that nothing hangs on when a pod is first seen.
+PACKING: Final = {
+    "scoring": {
+        "profile": "packing",
+        "expectedPods": [
+            {"gpus": 1, "cpuMillicores": 4000, "weight": 5},
+            {"gpus": 2, "cpuMillicores": 8000, "weight": 3},
+            {"gpus": 4, "cpuMillicores": 16000, "types": ["A100"], "weight": 2},
+            {"gpus": 8, "cpuMillicores": 32000, "weight": 1},
+        ],
+    }
+}
+FLEET: Final = (
+    *[(f"a100-{n}", 8, "NVIDIA-A100-SXM4-80GB") for n in range(3)],
+    *[(f"t4-{n}", 4, "Tesla-T4") for n in range(3)],
+    *[(f"l4-{n}", 2, "NVIDIA-L4") for n in range(2)],
+)
+SIZES: Final = (1, 2, 1, 4, 1, 1, 8, 2, 1, 2, 1, 4, 1, 1, 2)
+
+
+def simulated(
+    folder: Path, settings: Mapping[str, Any], nodes: Sequence[JsonObject]
+) -> dict[str, str]:
+    """Return where `gpu-extender simulate` puts each of the pods on empty nodes."""
+    cluster, pods, config = (
+        folder / f"{n}.yaml" for n in ("cluster", "pods", "config")
+    )
+    items = [{**node, "kind": "Node"} for node in nodes]  # as `kubectl` prints a list
+    cluster.write_text(json.dumps({"kind": "List", "items": items}))
+    pods.write_text(yaml.safe_dump_all(jobs()))
+    config.write_text(yaml.safe_dump(dict(settings)))
+    command: list[str | Path] = [sys.executable, "-m", "service", "simulate"]
+    command += ["--cluster", cluster, "--pods", pods, "--config", config]
+    # Without those plugins, as `gpu-extender scheduler-config` has it for this profile.
+    command += ["--no-score-plugins", "-o", "json"]
+    done = subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        capture_output=True,
+        check=False,
+        timeout=BIND_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    placements = json.loads(done.stdout)["placements"]
+    return {row["pod"].rpartition("/")[2]: row["node"] for row in placements}
+
+
+def jobs() -> list[JsonObject]:
+    return [
+        make_pod(f"job-{number}", gpus=size, cpu=str(4 * size))
+        for number, size in enumerate(SIZES)
+    ]
+
+
+def test_a_packing_profile_fills_nodes_in_the_order_that_is_predicted(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    client = control_plane.client
+    client.create_many(
+        make_node(name, gpus=gpus, labels={"nvidia.com/gpu.product": product})
+        for name, gpus, product in FLEET
+    )
+    with Product(control_plane, settings=PACKING) as product:
+        predicted = simulated(tmp_path, product.settings, client.list("Node"))
+        product.start_all()
+        placed = {}
+        for pod in jobs():
+            client.create(pod)
+            name = pod["metadata"]["name"]
+            placed[name] = wait_until_bound(client, name)
+
+    assert placed == predicted
+    # Neither is a matter of course: full nodes, and others that stay empty.
+    used = Counter(
+        placed[f"job-{n}"] for n, size in enumerate(SIZES) for _ in range(size)
+    )
+    assert any(used[name] == gpus for name, gpus, _ in FLEET)
+    assert any(not used[name] for name, _, _ in FLEET)
