@@ -26,9 +26,14 @@ from cluster.ledger.changes import (
     NodesListed,
     PodsListed,
 )
-from cluster.yaml_text import UNREADABLE, parse_all
+from cluster.yaml_text import (
+    UNREADABLE,
+    check_unique_json,
+    describe_unreadable,
+    parse_all,
+)
 from scoring.faults import Fault, FaultsError, list_faults
-from scoring.quantity import one_line, shorten
+from scoring.quantity import shorten
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +88,7 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
         try:
             documents = read_documents(path)
         except UNREADABLE as error:
-            contents.faults.append(Fault(str(path), one_line(error)))
+            contents.faults.append(Fault(str(path), describe_unreadable(error)))
             continue
         if not documents:
             # A file that is just being written, or a command that failed into it.
@@ -105,17 +110,27 @@ def load_dump(paths: Sequence[Path], builder: RecordBuilder) -> tuple[Change, ..
     )
 
 
-def read_documents(path: Path) -> list[Any]:
-    """Return the documents of one file as plain trees."""
+def read_documents(path: Path, *, is_unique: bool = False) -> list[Any]:
+    """Return the documents of one file as plain trees; raise of `UNREADABLE`.
+
+    With `is_unique` a key that stands twice in a mapping is a fault, as for kubectl.
+    """
     data = path.read_bytes()
     if path.suffix == ".json":
-        return [msgspec.json.decode(data)]
+        tree = msgspec.json.decode(data)
+        if is_unique:
+            check_unique_json(data)
+        return [tree]
     if len(data) > LARGE_YAML_BYTES:
         logger.warning(
             "large YAML dump read",
             extra={"fields": {"path": str(path), "bytes": len(data), "better": "json"}},
         )
-    return [document for document in parse_all(data) if document is not None]
+    return [
+        document
+        for document in parse_all(data, is_unique=is_unique)
+        if document is not None
+    ]
 
 
 def list_items(documents: Sequence[Any]) -> Iterator[tuple[str, Any, str]]:

@@ -1,12 +1,15 @@
 """YAML text to plain trees: objects of a dump or manifest, and configuration."""
 
+import json
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
 import yaml
 from yaml.constructor import ConstructorError
 
-from scoring.quantity import shorten
+from scoring.quantity import one_line, shorten
 
 # Raised by reading a file and by `parse_all`: RecursionError by nesting without end.
 UNREADABLE: Final = (OSError, ValueError, RecursionError, yaml.YAMLError)
@@ -67,9 +70,52 @@ class _UniqueKeyLoader(yaml.CSafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def parse_all(data: bytes) -> Iterator[Any]:
-    """Yield the documents of a text as JSON would give them; raise of `UNREADABLE`."""
-    return yaml.load_all(data, Loader=_JsonLoader)
+class _UniqueJsonLoader(_UniqueKeyLoader, _JsonLoader):
+    """Gives what JSON can give, and takes each key of a mapping once."""
+
+
+def parse_all(data: bytes, *, is_unique: bool = False) -> Iterator[Any]:
+    """Yield the documents of a text as JSON would give them; raise of `UNREADABLE`.
+
+    With `is_unique` a key that stands twice in a mapping is a fault; else the last
+    counts.
+    """
+    return yaml.load_all(data, Loader=_UniqueJsonLoader if is_unique else _JsonLoader)
+
+
+def check_unique_json(data: bytes) -> None:
+    """Raise `ValueError` if a key stands twice in an object of a JSON text."""
+    json.loads(data, object_pairs_hook=_unique_pairs)
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        again = next(key for key, count in counts.items() if count > 1)
+        raise ValueError(f"wanted each key once, got {shorten(again)} again")
+    return found
+
+
+def describe_unreadable(error: BaseException) -> str:
+    """Return in one line why a file cannot be read, and where in it.
+
+    >>> describe_unreadable(FileNotFoundError(2, "No such file or directory", "x"))
+    'no such file or directory'
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[:1].lower() + error.strerror[1:]
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        context = f" ({error.context}" if error.context else ""
+        if context:
+            begun = error.context_mark
+            context += f" of {_place(begun)})" if begun is not None else ")"
+        return one_line(f"{_place(error.problem_mark)}: {error.problem}{context}")
+    return re.sub(r'in "<[a-z]+ string>", ', "at ", one_line(error))
+
+
+def _place(mark: yaml.Mark) -> str:
+    return f"line {mark.line + 1}, column {mark.column + 1}"
 
 
 def parse_unique(data: bytes) -> Any:

@@ -17,9 +17,10 @@ import numpy as np
 from cluster.decode.objects import Node, Pod
 from cluster.ledger.changes import NodesListed, PodsListed
 from cluster.ledger.ledger import Ledger
+from cluster.yaml_text import describe_unreadable
 from extender.verbs.options import VerbOptions
 from scoring.faults import Fault, FaultsError, list_faults
-from scoring.quantity import one_line, shorten
+from scoring.quantity import shorten
 from scoring.resources import SHARED_GPU
 from scoring.snapshot import Int64Array, Snapshot
 from simulator.cluster import GPU, Cluster
@@ -160,7 +161,7 @@ def _read_rows(
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        faults.append(Fault(str(path), one_line(error)))
+        faults.append(Fault(str(path), describe_unreadable(error)))
         return []
     rows = csv.DictReader(text.splitlines())
     missing = [name for name in columns if name not in (rows.fieldnames or ())]

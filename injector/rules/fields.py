@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
+from cluster.yaml_text import describe_unreadable
 from scoring.faults import Fault
 from scoring.names import is_extended_resource, is_namespace
 from scoring.quantity import (
@@ -76,8 +77,7 @@ def parse_yaml(text: str) -> Tree:
     try:
         node = yaml.compose(text, Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        where = " ".join(str(error).split())
-        raise RuleTextError(f"not YAML: {where}") from error
+        raise RuleTextError(f"not YAML: {describe_unreadable(error)}") from error
     return None if node is None else _tree_of(node, 0)
 
 

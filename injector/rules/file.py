@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from cluster.yaml_text import describe_unreadable
 from injector.rules.conflicts import RuleContext, find_conflicts
 from injector.rules.fields import (
     Entries,
@@ -46,7 +47,9 @@ def load_rules(path: Path, context: RuleContext) -> Rules:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise RulesError(str(path), [Fault("file", str(error))]) from error
+        raise RulesError(
+            str(path), [Fault("file", describe_unreadable(error))]
+        ) from error
     is_yaml = path.suffix in {".yaml", ".yml"}
     return parse_rules(text, str(path), context, is_yaml=is_yaml)
 
@@ -75,7 +78,7 @@ def parse_rules(
     try:
         tree = parse_yaml(text) if is_yaml else parse_json(text)
     except RuleTextError as error:
-        raise RulesError(source, [Fault("file", str(error))]) from error
+        raise RulesError(source, [Fault("file", describe_unreadable(error))]) from error
     reader = FieldReader()
     rules = _RuleReader(reader, context).rules(tree)
     if reader.faults:

@@ -122,6 +122,8 @@ def explain_pods(options: ExplainOptions) -> int:
         read_all = partial(read_admitted, templates, verb_options, admit)
         subjects = attempt(read_all, messages)
         if subjects is not None:
+            if settings.cluster.source == "file":
+                _warn_of_no_pods(snapshot, settings)
             subjects = _with_quotas(subjects, settings, options)
             return _print(subjects, snapshot, verb_options, options)
     sys.stderr.write("\n".join(messages) + "\n")
@@ -149,10 +151,23 @@ def _faults_of(
 ) -> list[str]:
     """Return why a cluster that was read is of no use."""
     if settings.cluster.source == "file" and not snapshot.nodes.names:
-        return ["cluster: the dump has no nodes"]
+        return [f"cluster: {_dumps_of(settings)}: the dump has no nodes"]
     if options.node and options.node not in snapshot.nodes.column_of:
         return [f"--node: the cluster has no node {options.node!r}"]
     return []
+
+
+def _dumps_of(settings: Settings) -> str:
+    return ", ".join(settings.cluster.files)
+
+
+def _warn_of_no_pods(snapshot: Snapshot, settings: Settings) -> None:
+    """Say that a dump has no pods: its nodes would look empty."""
+    if not snapshot.pending and not snapshot.bound_pods:
+        sys.stderr.write(
+            f"Warning: {_dumps_of(settings)}: the dump has no pods, so its nodes count"
+            " as empty; `kubectl get nodes,pods -A -o yaml` has both\n"
+        )
 
 
 def _with_quotas(

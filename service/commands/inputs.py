@@ -15,11 +15,10 @@ from cluster.dump import list_items, load_dump, read_documents
 from cluster.ledger.ledger import Ledger
 from cluster.ledger.writer import LedgerWriter, SnapshotCell
 from cluster.watch.cluster_watch import REQUIRED_KINDS, ClusterWatch
-from cluster.yaml_text import UNREADABLE
+from cluster.yaml_text import UNREADABLE, describe_unreadable
 from extender.explain.templates import POD_KINDS
 from extender.wire.filter import WireError
 from scoring.faults import Fault, FaultsError
-from scoring.quantity import one_line
 from scoring.snapshot import Snapshot
 from service.cluster_link import connect_to
 from service.runtime import build_ledger, build_records
@@ -261,9 +260,10 @@ def read_manifests(
     faults: list[Fault] = []
     for path in paths:
         try:
-            documents = read_documents(STDIN if str(path) == "-" else path)
+            source = STDIN if str(path) == "-" else path
+            documents = read_documents(source, is_unique=True)
         except UNREADABLE as error:
-            faults.append(Fault(str(path), one_line(error)))
+            faults.append(Fault(str(path), describe_unreadable(error)))
             continue
         items = list(list_items(documents))
         with_pods = [item for item in items if item[2] in POD_KINDS] or items

@@ -10,14 +10,13 @@ import msgspec
 import numpy as np
 
 from cluster.decode.objects import PodRecord
-from cluster.yaml_text import UNREADABLE, parse_unique
+from cluster.yaml_text import UNREADABLE, describe_unreadable, parse_unique
 from extender.explain.explain import check_as_scheduler
 from extender.explain.pod import subject_of_record
 from extender.tracking.last_answers import FILTER, LastAnswers
 from extender.verbs.options import VerbOptions
 from extender.wire.filter import WireError
 from scoring.eligibility import MIN_FEASIBLE_NODES
-from scoring.quantity import one_line
 from scoring.resources import ResourceScope
 from scoring.snapshot import Snapshot
 from service.doctor.page import Facts, Finding, Unchecked, listed
@@ -126,7 +125,7 @@ def read_scheduler_config(path: Path) -> SchedulerConfig:
     except msgspec.ValidationError as error:
         raise SchedulerConfigError(f"{path}: {error}") from error
     except UNREADABLE as error:
-        raise SchedulerConfigError(f"{path}: {one_line(error)}") from error
+        raise SchedulerConfigError(f"{path}: {describe_unreadable(error)}") from error
     if found.kind != KIND:
         raise SchedulerConfigError(f"{path}: wanted the kind {KIND}, got {found.kind}")
     return found

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import pydantic
 
-from cluster.yaml_text import UNREADABLE, parse_unique
+from cluster.yaml_text import UNREADABLE, describe_unreadable, parse_unique
 from injector.fallback.chains import find_chain_faults
 from scoring.faults import Fault, FaultsError, list_faults
 from scoring.gpu.models import GpuTableError
 from scoring.gpu.requirements import GpuAnnotations
-from scoring.quantity import one_line, shorten
+from scoring.quantity import shorten
 from scoring.resources import ResourceScope
 from service.settings.gpu import (
     DemandSettings,
@@ -159,7 +159,8 @@ def read_settings(path: Path) -> Settings:
         tree = parse_unique(path.read_bytes())
         text = json.dumps({} if tree is None else tree, default=str)
     except _UNREADABLE as error:
-        raise SettingsError(path, [Fault("", one_line(error))]) from error
+        where = str(path) if isinstance(error, OSError) else ""
+        raise SettingsError(path, [Fault(where, describe_unreadable(error))]) from error
     try:
         settings = Settings.model_validate_json(text)
     except pydantic.ValidationError as error:

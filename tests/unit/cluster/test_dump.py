@@ -329,7 +329,7 @@ def test_every_fault_of_every_file_is_named_at_once(
     ]
     assert "truncated" in faults[-4]
     assert "line 1" in faults[-3]
-    assert "No such file" in faults[-2]
+    assert "no such file" in faults[-2]
     assert faults[-1].endswith("wanted objects, got an empty file")
 
 

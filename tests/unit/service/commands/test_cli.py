@@ -125,7 +125,7 @@ def test_all_faults_of_the_files_it_names_are_printed(
     printed = capsys.readouterr().err
     assert status == 2
     assert "dump.json: object.metadata.name: wanted text, got none" in printed
-    assert "ghost.yaml: [Errno 2] No such file or directory" in printed
+    assert "ghost.yaml: no such file or directory" in printed
     assert "rules.json" in printed
     assert "certificate c.pem, key k.pem: " in printed
 

@@ -85,7 +85,7 @@ def test_a_page_of_a_newer_version_may_say_more() -> None:
         pytest.param(["--url", "http://"], "--url: wanted", id="no host"),
         pytest.param(["--url", "http://a:b"], "--url: wanted", id="no port"),
         pytest.param(["--config", "ghost.yaml"], "ghost.yaml: 1 fault(s)", id="config"),
-        pytest.param(["--scheduler-config", "ghost"], "ghost: [Errno 2]", id="file"),
+        pytest.param(["--scheduler-config", "ghost"], "ghost: no such file", id="file"),
         pytest.param(["--kubeconfig", "ghost"], "kubeconfig ", id="kubeconfig"),
     ],
 )

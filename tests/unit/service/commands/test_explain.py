@@ -42,7 +42,11 @@ def test_a_summary_is_printed_and_a_row_for_each_node_if_asked(
     run("-f", pod, "--cluster", dump, "--nodes")
     rows = capsys.readouterr().out
 
-    assert (status, summary.err) == (0, "")
+    assert status == 0
+    assert summary.err == (
+        f"Warning: {dump}: the dump has no pods, so its nodes count as empty;"
+        " `kubectl get nodes,pods -A -o yaml` has both\n"
+    )
     assert summary.out.splitlines() == [
         "1 of 2 nodes fits: a (score 10).",
         "ml/p asks 2 nvidia.com/gpu; the cluster has 2 nodes.",
@@ -128,7 +132,7 @@ def test_an_unknown_node_and_a_dump_without_nodes_are_faults(
     assert statuses == [2, 2]
     assert capsys.readouterr().err.splitlines() == [
         "--node: the cluster has no node 'nope'",
-        "cluster: the dump has no nodes",
+        f"cluster: {empty}: the dump has no nodes",
     ]
 
 
@@ -281,9 +285,9 @@ def test_all_faults_of_all_inputs_are_told_at_once(
             " quantity 'many': not a number with an optional suffix"
         ),
         f"{odd}: document 2: spec.containers[0].resources.limits['cpu']: quantity 'x'",
-        "ghost.yaml: [Errno 2] No such file or directory",
+        "ghost.yaml: no such file or directory",
         f"{none}: wanted a Pod, got no object",
-        "nowhere.json: [Errno 2] No such file or directory",
+        "nowhere.json: no such file or directory",
     ):
         assert message in printed.err
 
@@ -308,7 +312,7 @@ def test_a_manifest_that_is_no_yaml_is_a_fault(
     status = run("-f", manifest, "--cluster", dump)
 
     assert status == 2
-    assert capsys.readouterr().err.startswith(f"{manifest}: while parsing")
+    assert capsys.readouterr().err.startswith(f"{manifest}: line ")
 
 
 def test_the_configuration_says_where_the_cluster_is_and_how_to_score(
@@ -361,6 +365,53 @@ def test_a_wrong_command_line_ends_with_2(
 
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 RULES = Path(__file__).parents[4] / "configs" / "injection-rules.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        pytest.param(
+            "pod.yaml",
+            "items:\n- {a: [b\n",
+            "line 3, column 1: did not find expected ',' or ']' (while parsing a flow"
+            " sequence of line 2, column 7)",
+            id="no YAML",
+        ),
+        pytest.param(
+            "pod.yaml",
+            "kind: Pod\nmetadata: {namespace: a, namespace: b}\n",
+            "line 2, column 26: wanted each key once, got 'namespace' again",
+            id="a key twice",
+        ),
+        pytest.param(
+            "pod.json",
+            '{"kind": "Pod", "metadata": {"name": "a", "name": "b"}}',
+            "wanted each key once, got 'name' again",
+            id="a key twice in JSON",
+        ),
+        pytest.param(
+            "pod.yaml",
+            "kind: P\0d\n",
+            "unacceptable character #x0000: control characters are not allowed at"
+            " position 7",
+            id="a character that no text has",
+        ),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_told_with_the_place(  # noqa: PLR0913, PLR0917
+    dump: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    text: str,
+    said: str,
+) -> None:
+    manifest = tmp_path / name
+    manifest.write_text(text)
+
+    status = run("-f", manifest, "--cluster", dump)
+
+    assert (status, capsys.readouterr().err) == (2, f"{manifest}: {said}\n")
 
 
 def configured(folder: Path, **sections: Any) -> Path:

@@ -421,10 +421,10 @@ def test_all_faults_of_all_inputs_are_told_at_once(
         "rules.json: 1 fault(s)\n  resourceMap: wanted a mapping, got 1",
         f"{odd}: document 1: spec.template.spec.containers: wanted array",
         f"{odd}: document 2: spec.nodeName: wanted str",
-        "ghost.yaml: [Errno 2] No such file or directory",
+        "ghost.yaml: no such file or directory",
         f"{odd_name}: metadata.namespace: wanted the name of a namespace, got 'M L'",
         f"{endless}: object: Circular reference detected",
-        "nowhere.json: [Errno 2] No such file or directory",
+        "nowhere.json: no such file or directory",
     ):
         assert message in printed.err
 

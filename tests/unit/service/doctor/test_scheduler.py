@@ -132,7 +132,7 @@ def test_without_any_extender_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        pytest.param(None, "No such file", id="no file"),
+        pytest.param(None, "no such file", id="no file"),
         pytest.param("", "Expected `object`, got `null`", id="empty"),
         pytest.param("[]", "Expected `object`, got `array`", id="a list"),
         pytest.param("a: [", "while parsing", id="no YAML"),

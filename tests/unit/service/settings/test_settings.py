@@ -356,7 +356,7 @@ def test_bytes_that_are_no_text_are_refused(file: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_a_fault(file: Path) -> None:
-    with pytest.raises(SettingsError, match="No such file or directory"):
+    with pytest.raises(SettingsError, match="no such file or directory"):
         read_settings(file)
 
 
@@ -548,3 +548,26 @@ def test_a_lease_has_namespace_and_name(lease: str, *, is_right: bool) -> None:
         return
     with pytest.raises(pydantic.ValidationError, match="wanted NAMESPACE/NAME of a Le"):
         Settings.model_validate_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("server: [1\n", "line 2, column 1: did not find", id="no YAML"),
+        pytest.param(
+            "server: {port: 1, port: 2}\n",
+            "line 1, column 19: wanted each key once, got 'port' again",
+            id="a key twice",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_its_place(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+
+    with pytest.raises(SettingsError) as caught:
+        read_settings(path)
+
+    assert str(caught.value).startswith(f"config.yaml: 1 fault(s)\n  {said}")
