@@ -15,7 +15,11 @@ from scoring.candidates import Candidates, PodRequest, free_gpus, take_columns
 from scoring.feasibility import Verdict, short_of
 from scoring.gpu.node_gpus import NO_GPUS, Bounds, NodeGpus
 from scoring.gpu.requirements import GpuRequirements
+from scoring.packing.fragmentation import broken_shapes, fits, fragmentation
+from scoring.packing.learning import NOBODY_EXPECTED, ExpectedPods
 from scoring.packing.mig import index_of, place, weigh_profiles
+from scoring.packing.prices import Outlook, outlook_of
+from scoring.packing.shapes import WHOLE, Shape
 from scoring.protocols import NodeFacts
 from scoring.quantity import MAX_QUANTITY, show_amount, show_bytes, show_free
 from scoring.resources import Request, is_part, is_whole_gpu
@@ -135,7 +139,7 @@ class Judged:
             siblings = find_siblings(pod_request, snapshot, explanation.assumed)
             crowded = replace(crowded, nearness=near)
         terms: Mapping[str, Float64Array] = {}
-        if pod_request.request and len(indexes) and with_scores:
+        if options.scores(pod_request) and len(indexes) and with_scores:
             terms = options.score_terms(crowded, pod_request)
         short = short_of(candidates, pod_request)
         return cls(
@@ -149,6 +153,21 @@ class Judged:
             _by_domain(siblings, snapshot, options.label_keys.domains),
             sum(siblings.values()),
         )
+
+    @property
+    def expected(self) -> ExpectedPods:
+        """The pods that are expected, by the settings or as learned."""
+        capacity = self.crowded.capacity
+        learned = NOBODY_EXPECTED if capacity is None else capacity.expected
+        return self.options.score_options.expected or learned
+
+    @property
+    def outlook(self) -> Outlook | None:
+        """What prices are computed from; None where no score goes by them."""
+        capacity = self.crowded.capacity
+        if capacity is None:
+            return None
+        return outlook_of(self.expected, capacity.supply)
 
     def facts(self, index: int) -> NodeFacts:
         """Return what is known of the candidate at `index`, which must be known."""
@@ -325,10 +344,56 @@ def _by_domain(
     return found
 
 
+# Kinds of pods that are named in one line.
+MAX_KINDS: Final = 3
+
+
+def show_packing(judged: Judged, index: int) -> str:
+    """Return what the pod would leave there, and which expected pods find no room."""
+    crowded, outlook = judged.crowded, judged.outlook
+    capacity = crowded.capacity
+    if capacity is None or outlook is None or crowded.claimed[:, index].any():
+        return ""
+    shape, before = capacity.shape, capacity.free.alone(index)
+    if not fits(before, shape)[0]:
+        return "does not fit by our count"
+    after = before.alone(0)
+    after.take_for(0, shape)
+    gpus, cores = after.devices.sum() / WHOLE, after.cpu[0] / 1000
+    unusable = (fragmentation(free, outlook.demand)[0] for free in (before, after))
+    was, now = unusable
+    said = [
+        f"leaves {gpus:g} GPUs and {cores:g} cores",
+        f"{now:.2f} GPUs of no use to the pods that come, {was:.2f} before",
+    ]
+    if broken := broken_shapes(before, after, judged.expected, capacity.supply):
+        kinds = [
+            f"{show_shape(kind)} ({part:.0%})" for kind, part in broken[:MAX_KINDS]
+        ]
+        more = f" and {len(broken) - MAX_KINDS} more" * (len(broken) > MAX_KINDS)
+        said.append(f"no room then for {', '.join(kinds)}{more} of them")
+    insistence = float(outlook.insistence[before.models[0]])
+    if shape.gpus and insistence:
+        model = judged.model(index) or "its GPUs"
+        said.append(f"{model} insisted on {insistence:.2f} times what there is")
+    return ", ".join(said)
+
+
+def show_shape(shape: Shape) -> str:
+    """Return what a kind of pod asks.
+
+    >>> show_shape(Shape(8000, 1)), show_shape(Shape(500, 1, 250))
+    ('1 GPU with 8 cores', '0.25 GPU with 0.5 cores')
+    """
+    gpus = shape.total / WHOLE
+    return f"{gpus:g} GPU{'s' if gpus > 1 else ''} with {shape.cpu / 1000:g} cores"
+
+
 def _about_feasible(judged: Judged, index: int) -> str:
     """Return the numbers of all asked resources, and which of them we count short."""
     if not judged.pod_request.request:
-        return "asks nothing that is managed"
+        nothing = "asks nothing that is managed"
+        return "; ".join(filter(None, (nothing, show_packing(judged, index))))
     claimed = judged.candidates.claimed[:, index]
     said = [judged.shown(index, ~claimed)] if not claimed.all() else []
     said += [
@@ -350,6 +415,7 @@ def _about_feasible(judged: Judged, index: int) -> str:
         said.append(show_instances(judged, index))
     if judged.sibling_count:
         said.append(show_siblings(judged, index))
+    said.append(show_packing(judged, index))
     return "; ".join(filter(None, said))
 
 

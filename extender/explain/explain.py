@@ -141,7 +141,7 @@ def explain(  # noqa: PLR0913 - the last one is named
     priorities[answered] = prioritize_nodes(part, options, indexes, assumed)
     totals, tiers = None, None
     deadline.check()
-    if verb_call.pod_request.request:
+    if options.scores(verb_call.pod_request):
         totals, _, *rest = total_nodes(verb_call, options, assumed)
         tiers = rest[0] if rest else None
     return Explanation(

@@ -226,7 +226,7 @@ class NodeRow(_Row, frozen=True):
     terms : mapping
         score term -> its value, 0 to 100
     total : float or None
-        Before normalisation; None where the pod asks for nothing that is managed.
+        Before normalisation; None where the pod's nodes are not told apart.
     tier : int or None
         Index of the node's type in the order that the pod asks for.
     priority : int or None

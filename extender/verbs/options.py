@@ -68,6 +68,10 @@ class VerbOptions:
         """Whether scores go by the pod's cpu, and pods without GPUs are scored."""
         return any(self.weights.get(name) for name in PACKING_TERMS)
 
+    def scores(self, pod_request: PodRequest) -> bool:
+        """Whether the pod's nodes are told apart at all."""
+        return bool(pod_request.request) or self.reads_cpu
+
     def assess(self, candidates: Candidates, pod_request: PodRequest) -> Arrays:
         """Return the arrays of `judge`, then those of `total_up`, shape (C,).
 

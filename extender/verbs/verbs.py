@@ -99,7 +99,7 @@ def prioritize_nodes(
     asks for nothing that we manage gets 0 everywhere, unless scores go by cpu: we have
     no opinion.
     """
-    if not (verb_call.pod_request.request or options.reads_cpu):
+    if not options.scores(verb_call.pod_request):
         count = len(verb_call.columns) if indexes is None else len(indexes)
         return np.zeros(count, dtype=np.int64)
     arrays = total_nodes(verb_call, options, assumed)

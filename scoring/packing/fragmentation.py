@@ -9,9 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from scoring.packing.learning import ExpectedPods
 from scoring.packing.shapes import WHOLE, Shape
 from scoring.packing.workload import Demand, FreeCapacity
-from scoring.snapshot import BoolArray, Float64Array, Int64Array
+from scoring.snapshot import BoolArray, Float64Array, GpuSupply, Int64Array
 
 # More than any device has free.
 _NO_DEVICE: Final = WHOLE + 1
@@ -111,6 +112,33 @@ def fits(free: FreeCapacity, shape: Shape) -> BoolArray:
         enough = np.add.reduce(free.devices >= shape.thousandths, axis=0)
         has_both &= enough >= shape.gpus
     return has_both
+
+
+def broken_shapes(
+    before: FreeCapacity, after: FreeCapacity, expected: ExpectedPods, supply: GpuSupply
+) -> list[tuple[Shape, float]]:
+    """Return which expected shapes fit on a node before, and do not after.
+
+    Parameters
+    ----------
+    before, after : FreeCapacity
+        One node.
+
+    Returns
+    -------
+    list of (Shape, float)
+        With the part of all pods that come in it, the most frequent first.
+    """
+    names = supply.models[int(before.models[0])].names
+    total = sum(expected.parts.values())
+    found: dict[Shape, float] = {}
+    for kind, count in expected.parts.items():
+        is_accepted = not kind.accepted or bool(kind.accepted & names)
+        if kind.shape.gpus and is_accepted:
+            was, still = (bool(fits(f, kind.shape)[0]) for f in (before, after))
+            if was and not still:
+                found[kind.shape] = found.get(kind.shape, 0.0) + count / total
+    return sorted(found.items(), key=lambda item: -item[1])
 
 
 def best_fit_device(

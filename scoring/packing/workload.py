@@ -32,6 +32,13 @@ class FreeCapacity:
     cpu: Int64Array
     models: Int64Array
 
+    def alone(self, index: int) -> "FreeCapacity":
+        """Return one node of them, for a change of its own."""
+        part = slice(index, index + 1)
+        return FreeCapacity(
+            self.devices[:, part].copy(), self.cpu[part].copy(), self.models[part]
+        )
+
     def take_for(self, index: int, shape: Shape) -> None:
         """Take from one node what a pod there holds, as far as it is there.
 
