@@ -4,7 +4,6 @@ Of what holds a node, only pods with a managed resource are known one by one, so
 there may be more to evict than is told.
 """
 
-from collections import Counter
 from typing import Final
 
 import numpy as np
@@ -59,24 +58,20 @@ def _count_freed(
     explanation: Explanation, checks: FailedChecks, full: IndexArray
 ) -> int:
     """Return how many full nodes have room without GPU pods of lower priority."""
-    names = explanation.verb_call.names
-    held: dict[str, Counter[str]] = {names[index]: Counter() for index in full.tolist()}
-    priority = explanation.subject.priority
-    for pod in explanation.verb_call.snapshot.bound_pods.values():
-        if (
-            isinstance(pod, PodRecord)
-            and pod.priority < priority
-            and pod.node_name in held
-        ):
-            held[pod.node_name].update(dict(pod.request))
-    short = [check for check in checks.failed if check.kind == TOO_FULL]
-    return sum(
-        all(
-            not check.failed[index]
-            or check.gives is None
-            or int(check.gives[index]) + held[names[index]][check.resource]
-            >= check.asked
-            for check in short
-        )
-        for index in full.tolist()
-    )
+    snapshot, priority = explanation.verb_call.snapshot, explanation.subject.priority
+    lower = [
+        (pod.node_name, pod.request)
+        for pod in snapshot.bound_pods.values()
+        if isinstance(pod, PodRecord) and pod.priority < priority
+    ]
+    if not lower:
+        return 0
+    columns = explanation.verb_call.columns[full]
+    freed = snapshot.requested - snapshot.requested_with(lower, sign=-1)
+    has_room = np.ones(len(full), dtype=np.bool_)
+    for check in checks.failed:
+        row = snapshot.row_of(check.resource)
+        if check.kind == TOO_FULL and check.gives is not None and row is not None:
+            enough = check.gives[full] + freed[row, columns] >= check.asked
+            has_room &= enough | ~check.failed[full]
+    return int(np.count_nonzero(has_room))

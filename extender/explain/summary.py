@@ -166,8 +166,13 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
     best = _best(explanation, passed)
     unknown = "".join(f"{_unknown(*pair)}; " for pair in misspelt_types(judged))
     sentence = _sentence(explanation, reasons, fitting, best, unknown)
-    deadline.check()
     obstacles = subject.obstacles
+    room = _room(explanation, judged, fitting) if is_judged else None
+    if room is not None and 0 < room < subject.replicas and not obstacles:
+        sentence += (
+            f"; of {subject.replicas} such pods there is room for {room} at most"
+        )
+    deadline.check()
     remedies: tuple[Remedy, ...] = ()
     nearest: tuple[NearMiss, ...] = ()
     if not len(fitting) and is_judged:
@@ -193,7 +198,7 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
         remedies=remedies,
         help=_help(explanation, remedies, checks, is_fitting=bool(len(fitting))),
         best=best,
-        room=_room(explanation, judged, fitting) if is_judged else None,
+        room=room,
         preemption=(
             tell_preemption(explanation, checks)
             if is_judged and not len(fitting)

@@ -28,6 +28,7 @@ from service.commands.cli import main
 from service.runtime import build_verb_options
 from tests.builders import (
     BUILDER,
+    GPU,
     LABEL_KEYS,
     Tree,
     make_node,
@@ -523,6 +524,41 @@ def explain_app(
     routes: falcon.App[falcon.Request, falcon.Response] = falcon.App()
     routes.add_route("/explain", resource)
     return falcon.testing.TestClient(routes)
+
+
+def test_neighbours_are_looked_at_alike_over_get_and_post() -> None:
+    def container(**resources: Any) -> Tree:
+        ports = [{"containerPort": 1, "hostPort": 80}]
+        return {"name": "c", "ports": ports, "resources": resources}
+
+    term = {"labelSelector": {"matchLabels": {"x": "y"}}, "topologyKey": "zone"}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity = {"podAntiAffinity": {required: [term]}}
+    pods = [
+        make_pod(name="p", labels={"x": "y"}, containers=[container(limits={GPU: 1})]),
+        make_pod(name="serves", node_name="a", containers=[container()]),
+        make_pod(name="repels", node_name="b", spec={"affinity": affinity}),
+    ]
+    nodes = [
+        make_node(name="a", gpus=8),
+        *(make_node(name=name, gpus=8, labels={"zone": "z"}) for name in "bc"),
+    ]
+    app = ExtenderApp(nodes=nodes, pods=pods)
+
+    answers = [
+        get(app, "namespace=default&pod=p").json,
+        post(app, {**pods[0], "metadata": {"name": "p", "labels": {"x": "y"}}}).json,
+    ]
+
+    for summary in (answer["summary"] for answer in answers):
+        assert summary["sentence"] == (
+            "No node fits: 2 have a pod near that keeps away pods with x=y, by zone"
+            " (default/repels), 1 has the host port 80 in use (by default/serves)"
+        )
+        assert summary["schedulerReasons"] == {
+            "node(s) didn't have free ports for the requested pod ports": 1,
+            "node(s) didn't satisfy existing pods anti-affinity rules": 2,
+        }
 
 
 def test_of_three_explanations_at_once_the_last_is_503_with_a_sentence(

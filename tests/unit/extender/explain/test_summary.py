@@ -372,6 +372,20 @@ def test_of_replicas_no_more_is_promised_than_is_checked(spec: Tree, told: str) 
     assert replicas_of(spec, *nodes) == told
 
 
+def test_too_little_room_for_all_replicas_is_said_first() -> None:
+    tree = {
+        "kind": "Deployment",
+        "spec": {"replicas": 6, "template": {"spec": make_pod(gpus=3)["spec"]}},
+    }
+
+    sentence = summary_of(tree, make_node(gpus=8)).sentence
+
+    assert sentence == (
+        "The only node fits: node-1 (score 10); of 6 such pods there is room for 2 at"
+        " most"
+    )
+
+
 @pytest.mark.parametrize(
     ("gpus", "claim", "told"),
     [
