@@ -85,6 +85,7 @@ class _Decision:
     fallback: FallbackResult | None = None
     warnings: tuple[str, ...] = ()
     operations: list[dict[str, Any]] = field(default_factory=list)
+    capacity: tuple[str, ...] = ()
 
 
 def _untold(_pod: PodIdentity, _notes: ReviewNotes) -> None:
@@ -105,6 +106,9 @@ class Admission:
     steps : sequence of PodStep
         Run last, in this order, and so see what the pod ends up asking; those that
         only warn stand at the end.
+    capacity : PodStep, optional
+        Warns of what no node is large enough for, in the answer alone: why a pod is
+        pending, people are told by itself.
     tell : callable
         Takes what people should know of a pod; they may not see the answer.
     """
@@ -117,11 +121,13 @@ class Admission:
         observer: AdmissionObserver,
         options: AdmissionOptions,
         *,
+        capacity: PodStep | None = None,
         tell: TakeNotes = _untold,
     ) -> None:
         self._fallback = fallback
         self._injector = injector
         self._steps = tuple(steps)
+        self._capacity = capacity
         self._observer = observer
         self._options = options
         self._tell_people = tell
@@ -135,7 +141,9 @@ class Admission:
         self._tell(review, identity, decision)
         answer = _answer(decision)
         if answer.warnings and answer.is_allowed and not identity.is_dry_run:
-            self._tell_people(identity, _notes_of(decision, answer))
+            notes = _notes_of(decision)
+            if notes.warnings or notes.fall:
+                self._tell_people(identity, notes)
         return answer
 
     def preview(self, review: Review, check: Callable[[], None] = never_late) -> Answer:
@@ -217,9 +225,10 @@ class Admission:
         if injection.outcome is AdmissionOutcome.REJECTED:
             return _Decision(injection, fallback)
         warnings = tuple(text for step in self._steps for text in step.apply(pod))
+        capacity = () if self._capacity is None else self._capacity.apply(pod)
         operations = json_patch(review.object, pod.tree)
         check()
-        return _Decision(injection, fallback, warnings, operations)
+        return _Decision(injection, fallback, warnings, operations, capacity)
 
     def _tell(self, review: Review, identity: PodIdentity, decision: _Decision) -> None:
         """Count and log one decision."""
@@ -266,14 +275,14 @@ def skip_reason(
     return None
 
 
-def _notes_of(decision: _Decision, answer: Answer) -> ReviewNotes:
+def _notes_of(decision: _Decision) -> ReviewNotes:
     """Return what people should know, with what is said of a fall for itself."""
     fallback = decision.fallback
+    warnings = (*decision.warnings, *decision.injection.warnings)
     if fallback is None or fallback.outcome not in _FALLEN:
-        return ReviewNotes(tuple(answer.warnings))
-    count = len(fallback.warnings)
+        return ReviewNotes((*(fallback.warnings if fallback else ()), *warnings))
     targets = frozenset(fall.target for fall in fallback.fallen)
-    return ReviewNotes(tuple(answer.warnings[count:]), fallback.warnings, targets)
+    return ReviewNotes(warnings, fallback.warnings, targets)
 
 
 def _answer(decision: _Decision) -> Answer:
@@ -293,6 +302,7 @@ def _answer(decision: _Decision) -> Answer:
         message=injection.message,
         warnings=(
             *(fallback.warnings if fallback else ()),
+            *decision.capacity,
             *decision.warnings,
             *injection.warnings,
         ),

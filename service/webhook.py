@@ -121,6 +121,7 @@ class Webhook:
                 skipped_namespaces=frozenset(injection.skipped_namespaces),
                 is_fail_open=injection.failure_policy == "Ignore",
             ),
+            capacity=CapacityCheck(source, scope, self._gpu_reader),
             tell=tell,
         )
         self.resource = MutateResource(self.admission)
@@ -143,7 +144,6 @@ class Webhook:
             steps.append(AffinityStep(self._known_gpus, self._gpu_reader, scope))
         return (
             *steps,
-            CapacityCheck(source, scope, self._gpu_reader),
             LimitCheck(source, scope),
             GpuTypeCheck(self._gpu_reader, scope, source),
             OfferCheck(source, scope, self._gpu_reader),

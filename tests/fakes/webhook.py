@@ -238,6 +238,7 @@ def make_admission(  # noqa: PLR0913  each is one part of the webhook
     fallback: Fallback | None = None,
     steps: Sequence[PodStep] = (),
     is_fail_open: bool = False,
+    capacity: PodStep | None = None,
     tell: TakeNotes = lambda _pod, _notes: None,
 ) -> Admission:
     injection = SETTINGS.injection
@@ -252,6 +253,7 @@ def make_admission(  # noqa: PLR0913  each is one part of the webhook
         steps,
         observer,
         AdmissionOptions(frozenset(injection.skipped_namespaces), is_fail_open),
+        capacity=capacity,
         tell=tell,
     )
 

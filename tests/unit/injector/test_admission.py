@@ -224,6 +224,29 @@ def test_what_the_answer_warns_of_is_told_to_people() -> None:
     assert notes_of(review) == [("default/p", ReviewNotes((text,)))]
 
 
+class Saying:
+    """A step that warns of every pod."""
+
+    def __init__(self, *warnings: str) -> None:
+        self._warnings = warnings
+
+    def apply(self, _pod: AdmittedPod) -> tuple[str, ...]:
+        return self._warnings
+
+
+def test_what_no_node_is_large_enough_for_is_in_the_answer_alone() -> None:
+    """Why a pod is pending, people are told by itself."""
+    review = make_review(make_pod(container(resources=gpus(1)), gpu_type="V100"))
+    capacity, slip = Saying("it will stay pending"), Saying("no such type")
+
+    answer = make_webhook(capacity=capacity, steps=[slip]).post(review)
+
+    assert answer["response"]["warnings"] == ["it will stay pending", "no such type"]
+    ((_, notes),) = notes_of(review, capacity=capacity, steps=[slip])
+    assert notes == ReviewNotes(("no such type",))
+    assert notes_of(review, capacity=capacity) == []
+
+
 def test_a_value_that_a_rule_replaces_is_told_to_people() -> None:
     review = make_review(make_pod(container(resources=gpus(1, cpu="16"))))
     ((_, notes),) = notes_of(review)
