@@ -1,8 +1,8 @@
 """The kubelet's own judgement of a pod that names its node, past kube-scheduler.
 
 What ``pkg/kubelet/lifecycle/predicate.go`` of Kubernetes 1.37 looks at: amounts, node
-affinity and selector, and NoExecute taints. It does not look at cordons or other
-taints, and ignores an extended resource that its node does not offer.
+affinity and selector, host ports, and NoExecute taints. It does not look at cordons or
+other taints, and ignores an extended resource that its node does not offer.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,13 @@ from typing import Final
 from extender.explain.scheduler_checks import show_misses
 from scoring.eligibility import WRONG_AFFINITY, failed_checks, tolerates_all
 from scoring.names import is_extended_resource
-from scoring.protocols import Constraints, NodeFacts
+from scoring.neighbours import Neighbourhood
+from scoring.protocols import Constraints, ExcludingPod, NodeFacts
 from scoring.quantity import show_free
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
 
-CHECKED: Final = "amounts, node affinity and NoExecute taints"
+CHECKED: Final = "amounts, node affinity, host ports and NoExecute taints"
 
 
 UNKNOWN_NODE: Final = "nodeNameUnknown"
@@ -48,7 +49,11 @@ class KubeletVerdict:
 
 
 def judge_by_kubelet(
-    snapshot: Snapshot, name: str, request: Request, constraints: Constraints
+    snapshot: Snapshot,
+    name: str,
+    request: Request,
+    constraints: Constraints,
+    around: Neighbourhood,
 ) -> KubeletVerdict:
     """Return the verdict of the kubelet of a node, which may not be there.
 
@@ -56,6 +61,8 @@ def judge_by_kubelet(
     ----------
     request : tuple of (str, int)
         All that the pod asks, its one ``pods`` included, in base units.
+    around : Neighbourhood
+        What the pods of all nodes keep it from.
     """
     column = snapshot.nodes.column_of.get(name)
     if column is None:
@@ -79,7 +86,7 @@ def judge_by_kubelet(
     counted = tuple(pair for pair in request if pair[0] not in ignored)
     failures = [
         *_shortages(snapshot, column, counted),
-        *_other_failures(node, constraints),
+        *_other_failures(node, constraints, around.takers.get(column)),
     ]
     if failures:
         reason, detail = failures[0]
@@ -112,12 +119,14 @@ def _shortages(
 
 
 def _other_failures(
-    node: NodeFacts, constraints: Constraints
+    node: NodeFacts, constraints: Constraints, taker: ExcludingPod | None
 ) -> Iterator[tuple[str, str]]:
     """Yield reason and detail of each check that is not of amounts."""
     if failed_checks([node], constraints)[WRONG_AFFINITY].any():
         missed = show_misses(node, constraints)
         yield "NodeAffinity", missed or "no term of the required node affinity holds"
+    if taker is not None:
+        yield "NodePorts", f"{taker.namespace}/{taker.name} has the host port"
     evicting = [taint for taint in node.taints if taint.effect == "NoExecute"]
     if not tolerates_all(constraints.tolerations, evicting):
         yield "TaintToleration", "a NoExecute taint is not tolerated"

@@ -211,8 +211,15 @@ def _summarize_placed(explanation: Explanation) -> Summary:
     """Return the summary of a pod that names its node: its kubelet alone decides."""
     subject = explanation.subject
     snapshot, names = explanation.verb_call.snapshot, explanation.verb_call.names
+    checks = explanation.checks
+    if checks is None or checks.around is None:
+        raise ValueError("explanation: wanted kube-scheduler's own checks, got none")
     verdict = judge_by_kubelet(
-        snapshot, subject.node_name, subject.request, subject.constraints
+        snapshot,
+        subject.node_name,
+        subject.request,
+        subject.constraints,
+        checks.around,
     )
     is_taken = verdict.reason_class == TAKES
     fitting = np.flatnonzero(explanation.offered & explanation.result.feasible)

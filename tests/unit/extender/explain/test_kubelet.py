@@ -95,10 +95,21 @@ def test_what_kube_scheduler_alone_looks_at_keeps_no_pod_from_its_node() -> None
     assert page.summary is not None
     assert page.summary.fits
     assert page.summary.sentence == (
-        "The kubelet of n takes the pod, by amounts, node affinity and NoExecute"
-        f" taints{PAST}"
+        "The kubelet of n takes the pod, by amounts, node affinity, host ports and"
+        f" NoExecute taints{PAST}"
     )
     assert page.notes == ()
+
+
+def test_a_host_port_that_is_in_use_is_refused_by_the_kubelet() -> None:
+    ported = {"name": "c", "ports": [{"containerPort": 1, "hostPort": 80}]}
+    running = make_pod(name="r", node_name="n", containers=[ported])
+
+    page = page_of(named(containers=[ported]), make_node(name="n"), pods=[running])
+
+    assert page.summary is not None
+    told = "The kubelet of n refuses the pod, NodePorts: default/r has the host port"
+    assert page.summary.sentence == told + PAST
 
 
 def test_a_node_that_is_not_there_is_named_and_others_would_do() -> None:

@@ -483,3 +483,24 @@ def test_nothing_is_evicted_for_a_pod_that_fits() -> None:
     pod = make_pod(gpus=4, spec={"priority": 10})
 
     assert not summary_of(pod, make_node(gpus=8), pods=pods).preemption
+
+
+def test_what_running_pods_may_repel_by_labels_of_namespaces_is_said() -> None:
+    term = {
+        "labelSelector": {"matchLabels": {"app": "a"}},
+        "namespaceSelector": {"matchLabels": {"team": "x"}},
+        "topologyKey": ZONE,
+    }
+    affinity = {"podAntiAffinity": {REQUIRED: [term]}}
+    running = make_pod(name="r", node_name="node-1", spec={"affinity": affinity})
+    pod = make_pod(gpus=1, labels={"app": "a"})
+
+    told = summary_of(pod, make_node(gpus=8), pods=[running]).sentence
+    other = summary_of(make_pod(gpus=1), make_node(gpus=8), pods=[running]).sentence
+
+    assert told == (
+        "The only node fits by GPUs, CPU and memory, but kube-scheduler may refuse"
+        " them, since not modelled here: pod anti-affinity of running pods by labels of"
+        " namespaces"
+    )
+    assert other == "The only node fits: node-1 (score 10)"
