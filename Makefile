@@ -80,8 +80,9 @@ bench-cache: $(READY)  ## time list and watch of the cache, and its memory
 bench-fleet: $(READY)  ## sets of GPUs that jobs get on a mixed NVLink fleet, by way of placing them
 	$(BIN)/python -m bench.scoring.nvlink_fleet
 
-bench-trace: $(READY)  ## GPUs allocated on the public trace, by our profile and by others (TRACE=../shared/traces)
+bench-trace: $(READY)  ## GPUs allocated on the public trace, by our profile and by others; then bench-fleet (TRACE=../shared/traces)
 	$(BIN)/python -m bench.simulator.trace --trace $(TRACE)
+	$(BIN)/python -m bench.scoring.nvlink_fleet
 
 bench-scheduler: $(READY)  ## time the real kube-scheduler, with us and without (K8S=1.36)
 	$(BIN)/python tests/e2e/build.py --minor $(K8S)
