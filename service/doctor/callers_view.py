@@ -26,13 +26,21 @@ from service.doctor.scheduler import (
     SchedulerConfig,
     check_calls,
     check_scheduler_config,
+    parse_scheduler_config,
 )
 from service.doctor.services import check_services
 
 _Found = Finding | Unchecked
 
 
-class SentObjects(msgspec.Struct, frozen=True):
+class SentFile(msgspec.Struct, frozen=True):
+    """A file of the caller's."""
+
+    name: str
+    text: str
+
+
+class SentObjects(msgspec.Struct, frozen=True, rename="camel"):
     """Objects that a caller has read, in place of an API server.
 
     Attributes
@@ -41,10 +49,13 @@ class SentObjects(msgspec.Struct, frozen=True):
         path, with its query -> the answer to a GET; null where there is none
     unread : dict
         path -> why it was not read
+    scheduler_config : SentFile or None
+        What kube-scheduler is started with; None where it was not named.
     """
 
     objects: dict[str, msgspec.Raw]
     unread: dict[str, str] = {}
+    scheduler_config: SentFile | None = None
 
     def read(self, path: str) -> bytes:
         """Return the object at `path`; raise `ApiError` without one."""
@@ -56,6 +67,20 @@ class SentObjects(msgspec.Struct, frozen=True):
             gone = HTTPStatus.NOT_FOUND
             raise ApiError("there is none", reason="http_404", status=gone)
         return found
+
+
+def with_sent(page: Page, sent: SentObjects, now: float) -> Page:
+    """Return a page with what a caller has sent beside; `now` since 1970.
+
+    Raises `SchedulerConfigError` for a file that is none.
+    """
+    file = sent.scheduler_config
+    if file is not None:
+        config = parse_scheduler_config(file.text.encode(), file.name)
+        page = with_scheduler_config(page, config, file.name)
+    if file is not None and not sent.objects and not sent.unread:
+        return page
+    return with_callers_view(page, sent, now)
 
 
 def with_callers_view(page: Page, api: ObjectReader, now: float) -> Page:

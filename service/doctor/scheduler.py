@@ -120,14 +120,23 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
 def read_scheduler_config(path: Path) -> SchedulerConfig:
     """Return what a file says; raise `SchedulerConfigError`."""
     try:
-        tree: Any = parse_unique(path.read_bytes())
+        data = path.read_bytes()
+    except OSError as error:
+        raise SchedulerConfigError(f"{path}: {describe_unreadable(error)}") from error
+    return parse_scheduler_config(data, str(path))
+
+
+def parse_scheduler_config(data: bytes, name: str) -> SchedulerConfig:
+    """Return what the text of the file `name` says; raise `SchedulerConfigError`."""
+    try:
+        tree: Any = parse_unique(data)
         found = msgspec.convert(tree, SchedulerConfig)
     except msgspec.ValidationError as error:
-        raise SchedulerConfigError(f"{path}: {error}") from error
+        raise SchedulerConfigError(f"{name}: {error}") from error
     except UNREADABLE as error:
-        raise SchedulerConfigError(f"{path}: {describe_unreadable(error)}") from error
+        raise SchedulerConfigError(f"{name}: {describe_unreadable(error)}") from error
     if found.kind != KIND:
-        raise SchedulerConfigError(f"{path}: wanted the kind {KIND}, got {found.kind}")
+        raise SchedulerConfigError(f"{name}: wanted the kind {KIND}, got {found.kind}")
     return found
 
 

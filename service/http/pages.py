@@ -16,7 +16,8 @@ from scoring.faults import Fault
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.resources import is_part, is_whole_gpu
 from scoring.snapshot import Snapshot
-from service.doctor.callers_view import SentObjects, with_callers_view
+from service.doctor.callers_view import SentObjects, with_sent
+from service.doctor.scheduler import SchedulerConfigError
 from service.doctor.self_check import SelfCheck
 from service.metrics import Metrics
 
@@ -172,6 +173,9 @@ class DoctorResource:
             sent = msgspec.json.decode(req.bounded_stream.read(), type=SentObjects)
         except DECODE_ERRORS as error:
             raise WireError([Fault("body", decode_message(error))]) from error
-        page = with_callers_view(self._self_check.examine(), sent, self._clock())
+        try:
+            page = with_sent(self._self_check.examine(), sent, self._clock())
+        except SchedulerConfigError as error:
+            raise WireError([Fault("schedulerConfig", str(error))]) from error
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(page)

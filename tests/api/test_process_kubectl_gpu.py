@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import make_pod
 from tests.kubectl_gpu import SCRIPT, KubectlStandIn
-from tests.service_process import ROOT, ServiceProcess
+from tests.service_process import ROOT, ServiceProcess, run_command
 
 DEMO: Final = {
     "cluster": {"source": "file", "files": [str(ROOT / "configs/demo-cluster.yaml")]}
@@ -59,6 +59,26 @@ def test_both_agree_on_every_page(service: ServiceProcess, tmp_path: Path) -> No
     }
     assert json.loads(run(service, tmp_path, "nodes", "-o", "json")[1]) == nodes
     assert run(service, tmp_path, "doctor")[1].startswith("No fault found.\n")
+
+
+def test_the_file_of_kube_scheduler_is_judged_by_the_service(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({**DEMO, "server": {"port": service.port}}))
+    printed = run_command("scheduler-config", "--config", str(config))
+    good.write_text(printed.stdout.replace("ignorable: false", "ignorable: true"))
+    bad.write_text("a: [\n")
+
+    status, out, err = run(service, tmp_path, "doctor", "--scheduler-config", str(good))
+    assert (status, err) == (1, "")
+    assert out.startswith("1 fault found.\n\n1. scheduler configuration: ignorable is")
+    assert "\n- scheduler configuration: " not in out
+
+    status, out, err = run(service, tmp_path, "doctor", "--scheduler-config", str(bad))
+    assert (status, out) == (2, "")
+    assert f"schedulerConfig: {bad}: line 2, column 1: " in err
 
 
 @pytest.mark.parametrize(

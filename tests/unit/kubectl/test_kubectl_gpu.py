@@ -968,6 +968,25 @@ def test_a_service_over_files_is_sent_nothing(
     assert doctor_with(service, capsys, source="file") is None
 
 
+def test_the_file_of_kube_scheduler_is_sent_to_be_judged(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text("kind: KubeSchedulerConfiguration\n")
+    page = {"findings": [], "unchecked": [], "facts": {**FACTS, "source": "file"}}
+    service.pages["/doctor"] = service.json(page)
+
+    ended = run(capsys, "doctor", "--url", service.url, "--scheduler-config", str(path))
+    missing = run(capsys, "doctor", "--url", service.url, "--scheduler-config", "ghost")
+
+    assert ended[::2] == (0, "")
+    assert json.loads(service.asked[1][1]) == {
+        "objects": {},
+        "schedulerConfig": {"name": str(path), "text": path.read_text()},
+    }
+    assert missing == (2, "", "ghost: No such file or directory.\n")
+
+
 def test_a_service_that_takes_no_objects_is_of_another_version(
     kubectl: KubectlStandIn, service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,11 +1,14 @@
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from extender.tracking.last_answers import LastAnswers
-from service.doctor.page import Unchecked
+from service.doctor.callers_view import SentObjects, with_sent
+from service.doctor.page import Page, Unchecked
 from service.doctor.scheduler import (
     SchedulerConfigError,
     check_calls,
@@ -17,6 +20,7 @@ from service.doctor.scheduler import (
 from service.runtime import build_verb_options
 from tests.builders import Tree, make_node, make_pod, make_snapshot
 from tests.doctor import (
+    NOW,
     make_facts,
     make_scheduler_tree,
     make_settings,
@@ -261,6 +265,31 @@ def test_calls_as_they_should_be_are_no_finding() -> None:
 
     assert calls(**facts) == ([], [])
     assert calls(filter_calls=4) == ([], [])  # none of them placed yet
+
+
+def judged_with(text: str, **sent: Any) -> Page:
+    """Return a page with what is wrong with a file that a caller has sent."""
+    page = Page((), (Unchecked("scheduler configuration", "not named"),), make_facts())
+    file = {"name": "s.yaml", "text": text}
+    body = json.dumps({"objects": {}, "schedulerConfig": file, **sent})
+    return with_sent(page, msgspec.json.decode(body, type=SentObjects), NOW)
+
+
+def test_the_file_that_a_caller_sends_is_judged() -> None:
+    text = yaml.safe_dump(changed(ignorable=True))
+
+    page = judged_with(text)
+
+    assert whats(page.findings)[0].startswith("ignorable is true in s.yaml")
+    assert page.unchecked == ()
+    assert "registration" in [
+        item.check for item in judged_with(text, unread={"/x": "no right"}).unchecked
+    ]
+
+
+def test_a_file_that_a_caller_sends_and_is_none_is_named() -> None:
+    with pytest.raises(SchedulerConfigError, match=r"^s\.yaml: line 2, column 1: "):
+        judged_with("a: [\n")
 
 
 VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
