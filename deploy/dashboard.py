@@ -10,6 +10,7 @@ minutes. Exit codes: 0 written, 1 Prometheus does not answer.
 import html
 import itertools
 import json
+import re
 import sys
 import time
 import urllib.error
@@ -304,6 +305,7 @@ def write() -> None:
 # -- The picture.
 
 WINDOW_SECONDS: Final = 600
+DAY_SECONDS: Final = 86_400
 STEP_SECONDS: Final = 5
 WIDTH: Final = 330
 HEIGHT: Final = 170
@@ -329,10 +331,9 @@ def ask(url: str, query: str, now: float) -> list[tuple[Mapping[str, str], list[
 
 
 def legend_of(legend: str, labels: Mapping[str, str]) -> str:
-    """Return a legend with the labels of a series."""
-    for name, value in labels.items():
-        legend = legend.replace(f"{{{{{name}}}}}", value)
-    return " ".join(legend.split())
+    """Return a legend with the labels of a series; an empty one is none."""
+    named = re.sub(r"{{(\w+)}}", lambda found: labels.get(found[1], ""), legend)
+    return " ".join(named.split()) or "none"
 
 
 def number(value: float, unit: str) -> str:
@@ -341,6 +342,8 @@ def number(value: float, unit: str) -> str:
         return f"{value / 2**20:.0f} MiB"
     if unit == "percentunit":
         return f"{value * 100:.0f} %"
+    if unit == "s" and value > 2 * DAY_SECONDS:
+        return f"{value / DAY_SECONDS:.0f} days"
     if unit == "s" and value < 1:
         return f"{value * 1000:.3g} ms"
     return f"{value:.4g}{' s' if unit == 's' else '/s' if unit == 'reqps' else ''}"
@@ -385,7 +388,7 @@ def _draw_panel(panel: Panel, url: str, now: float) -> str:
         parts.append(f'<text x="8" y="{HEIGHT // 2}">no data</text>')
         return "".join(parts)
     points = [(t, float(v)) for _, values in series for t, v in values if v != "NaN"]
-    most = max((v for _, v in points), default=0) or 1
+    most = max((v for _, v in points), default=0.0)
     floor, ceiling = HEIGHT - 16 - 13 * -(-len(series) // 2), 40
     parts.append(f'<text x="8" y="34">{number(most, panel.unit)}</text>')
     parts.append(
@@ -396,13 +399,13 @@ def _draw_panel(panel: Panel, url: str, now: float) -> str:
     for i, (legend, values) in enumerate(series):
         line = " ".join(
             f"{8 + (t - begin) / span * (WIDTH - 16):.1f},"
-            f"{floor - float(v) / most * (floor - ceiling):.1f}"
+            f"{floor - float(v) / (most or 1) * (floor - ceiling):.1f}"
             for t, v in values
             if v != "NaN"
         )
         parts.append(f'<polyline stroke="{COLOURS[i]}" points="{line}"/>')
         x, y = 8 + i % 2 * (WIDTH // 2), floor + 16 + i // 2 * 13
-        shown = html.escape(legend[:28])
+        shown = html.escape(legend[:25])
         parts.append(f'<text x="{x}" y="{y}" style="fill:{COLOURS[i]}">{shown}</text>')
     return "".join(parts)
 

@@ -33,6 +33,7 @@ PICTURE_SECONDS: Final = float(os.environ.get("PICTURE_SECONDS", "0"))
 PODS_PER_SECOND: Final = 2.0
 SCRAPE_SECONDS: Final = 1
 ANSWER_SECONDS: Final = 60.0
+MIG_2G: Final = "nvidia.com/mig-2g.20gb"
 POOL: Final = "cloud.google.com/gke-nodepool"
 PRODUCT: Final = "nvidia.com/gpu.product"
 
@@ -98,7 +99,7 @@ def prometheus(
 def make_fleet(product: Product) -> None:
     """Create nodes of two types in three pools, one with little CPU and one faulty."""
     pools = (
-        ("train", "NVIDIA-H100-80GB-HBM3", 8, "192"),
+        ("train", "NVIDIA-A100-SXM4-80GB", 8, "192"),
         ("infer", "NVIDIA-L4", 4, "64"),
     )
     nodes = [
@@ -114,9 +115,15 @@ def make_fleet(product: Product) -> None:
 
 
 def make_churning(number: int) -> JsonObject:
-    """Return one of several kinds of pods, some of which fit nowhere for a while."""
-    gpus, cpu = ((1, "6"), (2, "12"), (4, "24"), (1, "6"), (8, "96"))[number % 5]
-    return make_pod(f"job-{number}", resources={GPU: gpus}, cpu=cpu)
+    """Return one of several kinds of pods; some are injected, some fall, some wait."""
+    name, kind = f"job-{number}", number % 5
+    if kind == 0:
+        a_type = {"task.bkbcs.tencent.com/gpu-type": "A100"}
+        return make_pod(name, resources={GPU: 2}, annotations=a_type)
+    if kind == 1:
+        return make_pod(name, resources={MIG_2G: 1}, cpu="6")
+    gpus, cpu = {2: (1, "6"), 3: (4, "24"), 4: (8, "96")}[kind]
+    return make_pod(name, resources={GPU: gpus}, cpu=cpu)
 
 
 def test_each_query_is_answered_about_a_real_run(

@@ -1,4 +1,4 @@
-"""The samples in `deploy/samples`, applied as they are."""
+"""The samples in `deploy/samples` and the overlays, applied as they are."""
 
 import json
 from typing import Final
@@ -9,7 +9,13 @@ from tests.e2e.harness.builders import GPU, JsonObject, make_node, make_pod
 from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.kubelet import finish_jobs
 from tests.e2e.harness.pods import nodes_of_pods
-from tests.e2e.harness.product import SAMPLES, Product
+from tests.e2e.harness.product import (
+    DEPLOY,
+    REGISTRATION,
+    REGISTRATION_API,
+    SAMPLES,
+    Product,
+)
 from tests.e2e.harness.waiting import wait_for
 
 TEAM: Final = "gpu-team"
@@ -210,3 +216,26 @@ def test_an_injected_value_above_the_limit_range_is_refused_by_the_api_server(
 
     assert done.returncode == 1
     assert "maximum cpu usage per Container is 64, but limit is 68" in done.stderr
+
+
+@pytest.mark.parametrize("overlay", ["own-scheduler", "existing-scheduler"])
+def test_an_overlay_is_applied_twice_and_taken_away(
+    fresh_control_plane: ControlPlane, overlay: str
+) -> None:
+    """With nobody to start its pods; the registration sends nobody to us meanwhile."""
+    plane = fresh_control_plane
+    folder = str(DEPLOY / "kustomize" / "overlays" / overlay)
+
+    first = plane.kubectl("apply", "-k", folder)
+    second = plane.kubectl("apply", "-k", folder)
+    plane.client.create(make_node("a", gpus=1))
+    created = plane.client.create(make_pod("gpu", gpus=1))
+    plane.kubectl("delete", "-k", folder, "--wait=false")
+
+    assert len(first.splitlines()) == len(second.splitlines())
+    # kubectl replaces a budget's selector each time, by the same.
+    changed = [line for line in second.splitlines() if not line.endswith("unchanged")]
+    assert [line for line in changed if "poddisruptionbudget" not in line] == []
+    assert created["spec"]["schedulerName"] == "default-scheduler"
+    registered = plane.client.list(REGISTRATION, api_version=REGISTRATION_API)
+    assert registered == ()
