@@ -5,19 +5,30 @@ kube-scheduler here: it does not look at them, or refuses them for a volume.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
+import pytest
 import yaml
 
+from cluster.decode.objects import PodSpec
+from extender.explain.refusals import list_refusals
 from extender.explain.remedies import Remedy
 from tests.e2e.harness.builders import JsonObject
 from tests.e2e.harness.client import ApiClient
+from tests.e2e.harness.connection import ApiError
 from tests.e2e.harness.pods import delete_quietly, wait_until_bound, wait_until_refused
 from tests.e2e.harness.product import Product
 from tests.e2e.harness.waiting import wait_for
-from tests.pending_pods import PENDING, carry_out, make_bound_pods, make_nodes
+from tests.pending_pods import (
+    KEPT,
+    PENDING,
+    carry_out,
+    make_bound_pods,
+    make_neighbours,
+    make_nodes,
+)
 
 REFUSED: Final = (
     "accelerator selector",
@@ -33,6 +44,8 @@ REFUSED: Final = (
     "CPU",
     "misspelt type",
 )
+KEPT_AWAY: Final = ("host port", "kept away")
+INVALID: Final = ("no limit", "half a GPU", "request unlike the limit")
 UNTOLERATED: Final = "node(s) had untolerated taint(s)"
 SEEN_SECONDS: Final = 20.0
 
@@ -72,16 +85,18 @@ def explained(product: Product, name: str) -> JsonObject:
     return summary
 
 
-def put_right(client: ApiClient, remedy: Remedy, why: str, name: str) -> None:
+def put_right(
+    client: ApiClient, remedy: Remedy, before: Mapping[str, Any], name: str
+) -> None:
     """Do what would help, to the nodes or to a new pod in place of the old one."""
     nodes = make_nodes()
-    pod, after = carry_out(remedy, PENDING[why], nodes)
-    for before, node in zip(nodes, after, strict=True):
-        if before != node:
-            unschedulable = node["spec"].get("unschedulable")
+    pod, after = carry_out(remedy, before, nodes)
+    for node, changed in zip(nodes, after, strict=True):
+        if node != changed:
+            unschedulable = changed["spec"].get("unschedulable")
             patch = {"spec": {"unschedulable": unschedulable}}
-            client.patch("Node", node["metadata"]["name"], patch)
-    if pod != PENDING[why]:
+            client.patch("Node", changed["metadata"]["name"], patch)
+    if pod != before:
         delete_quietly(client, name)
         wait_for(
             lambda: not client.exists("Pod", name),
@@ -91,27 +106,62 @@ def put_right(client: ApiClient, remedy: Remedy, why: str, name: str) -> None:
         client.create(named(pod, name))
 
 
-def test_counts_are_those_of_kube_scheduler_and_what_would_help_does(
-    product: Product,
-) -> None:
-    client = product.client
-    client.create_many(make_nodes())
-    client.create_many(named(pod, pod["metadata"]["name"]) for pod in make_bound_pods())
+def fill(product: Product, pods: Iterable[Mapping[str, Any]]) -> None:
+    """Create the nodes with pods on them, and start service and kube-scheduler."""
+    product.client.create_many(make_nodes())
+    product.client.create_many(named(pod, pod["metadata"]["name"]) for pod in pods)
     product.start()
-    product.register_webhook()
+
+
+def start_scheduler(product: Product) -> None:
+    """Start a kube-scheduler that looks at every node."""
     config = yaml.safe_load(product.scheduler_config())
     product.start_scheduler({**config, "percentageOfNodesToScore": 100})
 
-    for number, why in enumerate(REFUSED):
-        name = f"pending-{number}"
-        client.create(named(PENDING[why], name))
-        refusal = wait_until_refused(client, name)
-        summary = explained(product, name)
 
-        assert refusal["reason"] == "Unschedulable", why
-        assert not summary["fits"], why
-        assert reasons_in(refusal["message"]) == summary["schedulerReasons"], why
-        remedy = msgspec.convert(summary["remedies"][0], Remedy)
-        put_right(client, remedy, why, name)
-        assert wait_until_bound(client, name), f"{why}: {remedy.text}"
-        delete_quietly(client, name)
+def assert_explained_and_helped(
+    product: Product, why: str, pod: Mapping[str, Any], name: str
+) -> None:
+    """Compare an explanation with kube-scheduler's refusal, and do what would help."""
+    client = product.client
+    client.create(named(pod, name))
+    refusal = wait_until_refused(client, name)
+    summary = explained(product, name)
+
+    assert refusal["reason"] == "Unschedulable", why
+    assert not summary["fits"], why
+    assert reasons_in(refusal["message"]) == summary["schedulerReasons"], why
+    remedy = msgspec.convert(summary["remedies"][0], Remedy)
+    put_right(client, remedy, pod, name)
+    assert wait_until_bound(client, name), f"{why}: {remedy.text}"
+    delete_quietly(client, name)
+
+
+def test_counts_are_those_of_kube_scheduler_and_what_would_help_does(
+    product: Product,
+) -> None:
+    fill(product, make_bound_pods())
+    product.register_webhook()
+    start_scheduler(product)
+
+    for number, why in enumerate(REFUSED):
+        assert_explained_and_helped(product, why, PENDING[why], f"pending-{number}")
+
+
+def test_neighbours_are_counted_and_amounts_refused_as_kubernetes_does(
+    product: Product,
+) -> None:
+    # A priority of their own takes a class.
+    neighbours = [pod for pod in make_neighbours() if "priority" not in pod["spec"]]
+    fill(product, [*make_bound_pods(), *neighbours])
+    start_scheduler(product)
+
+    for number, why in enumerate(KEPT_AWAY):
+        assert_explained_and_helped(product, why, KEPT[why], f"kept-{number}")
+    for why in INVALID:
+        with pytest.raises(ApiError) as refused:
+            product.client.create(named(KEPT[why], "invalid"))
+        refusals = list_refusals(msgspec.convert(KEPT[why]["spec"], PodSpec))
+        assert refusals, why
+        for refusal in refusals:
+            assert refusal.text in refused.value.message, why
