@@ -1,5 +1,6 @@
 """Real processes before a fake API server: pods that wait are told why, by one."""
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from tests.fakes.api_server import FakeApiServer
 from tests.service_process import ServiceProcess, wait_until
 
 NO_CHAINS: Final = {"fallback": {"chains": []}, "election": QUICK}
+WAITS: Final = "gpu_extender_pod_wait_seconds_count"
 WRITTEN: Final = 'gpu_extender_events_total{outcome="written"}'
 SENTENCE: Final = "No node fits: 1 has too few GPUs (needs 4, largest node 2)."
 
@@ -143,6 +145,31 @@ def test_a_failing_node_is_told_and_named_by_the_holder_alone(
         "the holder alone names it",
     )
     assert len(api.seen("create", "events")) == 1
+
+
+def test_the_wait_of_a_bound_pod_is_counted_by_the_holder_alone(
+    replicas: Replicas, api: FakeApiServer
+) -> None:
+    api.put(NO_SPEC, make_node(name="a", gpus=8))
+    replicas.start("one", "two", config={"fallback": {"chains": []}})
+    names = itertools.count()
+
+    def waits_after_one_more() -> list[tuple[float, bool]]:
+        """Bind a pod, and return who holds the Lease, and whether it counts waits."""
+        name = f"pod-{next(names)}"
+        for node in ("", "a"):
+            pod = make_pod(name=name, gpus=1, node_name=node)
+            pod["metadata"]["creationTimestamp"] = "2026-11-28T12:00:00Z"
+            api.put(pod)
+        return sorted(
+            (process.metric(HELD), process.metric(WAITS) > 0)
+            for process in replicas.of.values()
+        )
+
+    wait_until(
+        lambda: waits_after_one_more() == [(0, False), (1, True)],
+        "the holder alone counts them",
+    )
 
 
 def test_each_process_exports_all_where_nobody_is_elected(
