@@ -268,3 +268,20 @@ def test_each_profile_gives_one_node_the_top(profile: str) -> None:
     assert best(make_pod(gpus=2), cluster(a=0, b=3, c=6), options) == (
         "a" if profile == "spread" else "c"
     )
+
+
+def test_a_cluster_without_whole_gpus_is_packed_by_its_shares() -> None:
+    labels = {"nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "4"}
+    snapshot = make_snapshot(
+        nodes=[
+            make_node(name=name, resources={SHARED: "8"}, labels=labels)
+            for name in ("free", "used")
+        ],
+        pods=[make_pod(name="on-used", requests={SHARED: "1"}, node_name="used")],
+    )
+    options = options_for(SINGLE)
+
+    found = priorities(make_pod(requests={SHARED: "1"}), snapshot, options)
+
+    assert GPU not in snapshot.resources
+    assert found == {"free": 0, "used": 10}
