@@ -342,7 +342,7 @@ def number(value: float, unit: str) -> str:
         return f"{value / 2**20:.0f} MiB"
     if unit == "percentunit":
         return f"{value * 100:.0f} %"
-    if unit == "s" and value > 2 * DAY_SECONDS:
+    if unit == "s" and value >= DAY_SECONDS:
         return f"{value / DAY_SECONDS:.0f} days"
     if unit == "s" and value < 1:
         return f"{value * 1000:.3g} ms"
