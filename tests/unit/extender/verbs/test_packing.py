@@ -285,3 +285,30 @@ def test_a_cluster_without_whole_gpus_is_packed_by_its_shares() -> None:
 
     assert GPU not in snapshot.resources
     assert found == {"free": 0, "used": 10}
+
+
+def test_a_cluster_without_gpus_is_packed_by_its_cores() -> None:
+    snapshot = make_snapshot(
+        nodes=[make_node(name=name) for name in ("free", "used")],
+        pods=[make_pod(name="on-used", cpu="8", node_name="used")],
+    )
+
+    found = priorities(make_pod(cpu="1"), snapshot, options_for(SINGLE))
+
+    assert found == {"free": 0, "used": 10}
+
+
+def test_gpus_of_every_vendor_are_packed() -> None:
+    amd = "amd.com/gpu"
+    snapshot = make_snapshot(
+        nodes=[
+            make_node(name="nvidia", gpus=8),
+            make_node(name="empty", resources={amd: "8"}),
+            make_node(name="begun", resources={amd: "8"}),
+        ],
+        pods=[make_pod(name="on-begun", requests={amd: "4"}, node_name="begun")],
+    )
+
+    assert best(make_pod(requests={amd: "1"}), snapshot, options_for(FULL_NODES)) == (
+        "begun"
+    )
