@@ -197,7 +197,7 @@ class RawReads:
 def plugin(service: ServiceProcess, kubeconfig: Path) -> tuple[int, Any, Any]:
     """Run `kubectl gpu doctor`; return its status and both lists."""
     url, out = f"http://127.0.0.1:{service.port}", io.StringIO()
-    options = argparse.Namespace(url=url, output="json")
+    options = argparse.Namespace(url=url, output="json", scheduler_config=None)
     with contextlib.redirect_stdout(out):
         status = KUBECTL_GPU.doctor(RawReads(kubeconfig), options)
     page = json.loads(out.getvalue())

@@ -199,7 +199,12 @@ def _unpack(name: str) -> Path:
     folder = CACHE / "prometheus.partial"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    _run(["apt-get", "--quiet", "download", "prometheus"], folder)
+    download = ["apt-get", "--quiet", "download", "prometheus"]
+    try:
+        _run(download, folder)
+    except BuildError:  # the lists of packages are missing, or older than the archive
+        _run(["apt-get", "--quiet", "update"], folder)
+        _run(download, folder)
     (package,) = folder.glob("prometheus_*.deb")
     _run(["dpkg-deb", "--extract", package.name, "."], folder)
     package.unlink()
@@ -219,8 +224,8 @@ def _run(command: Sequence[str], folder: Path) -> None:
     )
     if done.returncode != 0:
         raise BuildError(
-            f"{' '.join(command)} ended with {done.returncode}, after apt-get update "
-            f"it may do: {done.stderr.strip()[-200:]}"
+            f"{' '.join(command)} ended with {done.returncode}:"
+            f" {done.stderr.strip()[-200:]}"
         )
 
 
