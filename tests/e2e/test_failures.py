@@ -406,5 +406,6 @@ def test_a_given_certificate_ends(load: Load, release: ByHelm) -> None:
         pod["metadata"]["uid"] for pod in pods
     }
     release.upgrade(VALUES)
+    cluster.client.delete("Secret", "given", namespace=NAME)
     wait_registered(cluster)
     load.ends()
