@@ -121,8 +121,7 @@ def failed_checks(
         check()
         missed = [node.labels.get(key) != value for node in facts]
         unmatched |= np.array(missed, dtype=np.bool_)
-    if constraints.affinity_terms is not None:
-        unmatched |= _unmatched_by_all(facts, constraints.affinity_terms, check)
+    unmatched |= unmatched_by_all(facts, constraints.affinity_terms, check)
     return {
         UNSCHEDULABLE: np.array(cordoned, dtype=np.bool_),
         WRONG_NODE_NAME: np.array(elsewhere, dtype=np.bool_),
@@ -131,12 +130,17 @@ def failed_checks(
     }
 
 
-def _unmatched_by_all(
+def unmatched_by_all(
     facts: Sequence[NodeFacts],
-    terms: Sequence[SelectorTerm],
-    check: Callable[[], None],
+    terms: Sequence[SelectorTerm] | None,
+    check: Callable[[], None] = lambda: None,
 ) -> BoolArray:
-    """Return where no term holds; computed once for nodes that are alike to them."""
+    """Return where no term of the required affinity holds, shape (C,).
+
+    Computed once for nodes that are alike to them; nowhere without an affinity.
+    """
+    if terms is None:
+        return np.zeros(len(facts), dtype=np.bool_)
     keys = {item.key for term in terms for item in term.expressions or ()}
     reads_names = any(term.fields for term in terms)
     ordered = sorted(keys)

@@ -263,6 +263,10 @@ def carry_out(  # noqa: C901, PLR0912 - an arm for each action
         case "labelNode":
             key, _, value = remedy.value.partition("=")
             there["metadata"]["labels"][key] = value
+        case "affinity":
+            changed["spec"].pop("affinity", None)
+            for key in filter(None, remedy.value.split(",")):
+                changed["spec"]["nodeSelector"].pop(key)
         case "tolerate":
             key, _, rest = remedy.value.partition("=")
             value, _, effect = rest.partition(":")

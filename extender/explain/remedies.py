@@ -35,12 +35,13 @@ from extender.explain.failed_checks import (
     resource_words,
 )
 from extender.explain.scheduler_checks import SchedulerChecks
-from scoring.eligibility import tolerates_all
+from scoring.eligibility import tolerates_all, unmatched_by_all
 from scoring.gpu.models import normal_name
 from scoring.gpu.requirements import near_names
 from scoring.gpu.suitability import Suitability, suitability
 from scoring.neighbours import Newcomer, look_around
 from scoring.pod_request import LargestShare
+from scoring.protocols import Constraints, NodeFacts
 from scoring.quantity import BYTE_UNITS, scale_of, shorten, show_at_most
 from scoring.resources import (
     BYTE_RESOURCES,
@@ -85,7 +86,8 @@ class Remedy(msgspec.Struct, frozen=True, rename="camel"):
         resource -> what to ask at most, in base units, where that is the change;
         overhead and other containers come on top
     value : str
-        The type, resource, label or taint that it is about.
+        The type, resource, label or taint that it is about; of ``affinity`` the keys
+        of the node selector that would have to go, with commas.
     containers : mapping
         resource -> the container that would ask it, where several ask of it; ``*`` for
         all of them together.
@@ -544,35 +546,44 @@ def _near_device(
 
 
 def _labels(situation: Situation) -> Found:
-    """Yield the entry of the selector that would have to be another one."""
+    """Yield the entry of the selector that would have to be another one.
+
+    Where several would, or the required affinity, too: what to give up of them.
+    """
     indexes = np.flatnonzero(situation.fails_only(LABELS))
     if not len(indexes):
         return
     constraints, facts = situation.scheduler.constraints, situation.scheduler.facts
-    missed: Counter[str] = Counter()
+    beside = unmatched_by_all(
+        [facts[i] for i in indexes.tolist()], constraints.affinity_terms
+    )
+    ways: Counter[tuple[tuple[str, ...], bool]] = Counter()
+    where: dict[tuple[tuple[str, ...], bool], int] = {}
     values: dict[str, Counter[str]] = {}
-    where: dict[str, int] = {}
-    for index in indexes.tolist():
+    for index, needs_terms in zip(indexes.tolist(), beside.tolist(), strict=True):
         labels = facts[index].labels
-        keys = [k for k, v in constraints.node_selector.items() if labels.get(k) != v]
-        if len(keys) == 1:
-            missed[keys[0]] += 1
-            where.setdefault(keys[0], index)
-            values.setdefault(keys[0], Counter())[labels.get(keys[0], "")] += 1
-    node = situation.names[int(indexes[0])]
-    if not missed:
-        text = f"widen its required node affinity ({_nodes(len(indexes))} then)"
-        yield 1.3, Remedy("affinity", text, node, len(indexes))
+        selector = constraints.node_selector.items()
+        way = tuple(k for k, v in selector if labels.get(k) != v), needs_terms
+        ways[way] += 1
+        where.setdefault(way, index)
+        if len(way[0]) == 1 and not needs_terms:
+            values.setdefault(way[0][0], Counter())[labels.get(way[0][0], "")] += 1
+    easiest = [way for way in ways if len(way[0]) + way[1] == 1 and way[0]]
+    way = max(easiest or ways, key=ways.__getitem__)
+    node, count = situation.names[where[way]], ways[way]
+    if not easiest:
+        text = f"{_give_up(*way)} ({_nodes(count)} then)"
+        yield 1.3, Remedy("affinity", text, node, count, value=",".join(way[0]))
         return
-    key, count = missed.most_common(1)[0]
-    node, wanted = situation.names[where[key]], constraints.node_selector[key]
+    key = way[0][0]
+    wanted = constraints.node_selector[key]
     there = {value: n for value, n in values[key].items() if value}
     if there:
         value = max(sorted(there), key=there.__getitem__)
         node = next(
             situation.names[i]
-            for i in indexes.tolist()
-            if facts[i].labels.get(key) == value
+            for i, failed in zip(indexes.tolist(), beside.tolist(), strict=True)
+            if not failed and _is_other_only(facts[i], constraints, key, value)
         )
         text = (
             f"select {key}={value} instead of {wanted}"
@@ -584,6 +595,24 @@ def _labels(situation: Situation) -> Found:
         f"label {node} {key}={wanted}, or leave the selector out ({_nodes(count)} then)"
     )
     yield 1.0, Remedy("labelNode", text, node, count, value=f"{key}={wanted}")
+
+
+def _is_other_only(
+    node: NodeFacts, constraints: Constraints, key: str, value: str
+) -> bool:
+    """Whether a node has another value of one entry of the selector, all others."""
+    wanted = {**constraints.node_selector, key: value}
+    return all(node.labels.get(name) == text for name, text in wanted.items())
+
+
+def _give_up(keys: Sequence[str], needs_terms: bool) -> str:
+    """Return what to leave out of the selector, and whether to widen the affinity."""
+    told = " and ".join(keys)
+    if len(keys) > MAX_TOLD:
+        told = f"{len(keys)} entries"
+    parts = [f"leave {told} out of its node selector"] if keys else []
+    parts += ["widen its required node affinity"] if needs_terms else []
+    return " and ".join(parts)
 
 
 def _taints(situation: Situation) -> Found:

@@ -15,6 +15,7 @@ from scoring.eligibility import (
     WRONG_NODE_NAME,
     failed_checks,
     tolerates_all,
+    unmatched_by_all,
 )
 from scoring.exclusions import RepelledPods
 from scoring.feasibility import short_of
@@ -258,9 +259,12 @@ def show_taints(node: NodeFacts, constraints: Constraints) -> str:
 
 
 def _about_affinity(node: NodeFacts, constraints: Constraints) -> str:
-    """Return the entries of the selector that do not match, else the terms."""
+    """Return the entries of the selector that do not match, and that no term does."""
     missed = show_misses(node, constraints)
-    return missed or "no term of the required node affinity holds"
+    if missed and not unmatched_by_all([node], constraints.affinity_terms).any():
+        return missed
+    said = "no term of the required node affinity holds"
+    return f"{missed}; {said}" if missed else said
 
 
 def show_misses(node: NodeFacts, constraints: Constraints) -> str:

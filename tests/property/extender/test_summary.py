@@ -54,8 +54,16 @@ wishes = st.fixed_dictionaries(
         "min_memory": st.sampled_from([None, None, "20Gi", "60Gi"]),
         "is_exclusive": st.sampled_from([False, False, True]),
         "selector": st.sampled_from(
-            [{}, {}, {"zone": "a"}, {"accelerator": "a100"}, {"zone": "c"}]
+            [
+                {},
+                {},
+                {"zone": "a"},
+                {"accelerator": "a100"},
+                {"zone": "c"},
+                {"zone": "a", "accelerator": "a100"},
+            ]
         ),
+        "affinity": st.sampled_from([None, None, None, "a", "c"]),
         "overhead": st.sampled_from([{}, {}, {"cpu": "3", "memory": "2Gi"}]),
         "other": st.sampled_from([{}, {"cpu": "500m"}, {"cpu": "9"}, {GPU: "1"}]),
         "init": st.sampled_from([{}, {"cpu": "40"}, {GPU: "5"}]),
@@ -94,6 +102,13 @@ def bound_to(number: int, shape: dict[str, Any]) -> list[Tree]:
     ]
 
 
+def in_zone(zone: str) -> Tree:
+    wanted = [{"key": "zone", "operator": "In", "values": [zone]}]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": wanted}]}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"nodeAffinity": {required: terms}}
+
+
 def pod_of(wish: dict[str, Any]) -> Tree:
     annotations = {
         TYPE: wish["type"],
@@ -117,6 +132,7 @@ def pod_of(wish: dict[str, Any]) -> Tree:
         spec={
             "nodeSelector": dict(wish["selector"]),
             "overhead": dict(wish["overhead"]),
+            **({"affinity": in_zone(wish["affinity"])} if wish["affinity"] else {}),
         },
     )
     other = make_container(name="other", requests=wish["other"], limits=wish["other"])

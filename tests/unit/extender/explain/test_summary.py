@@ -504,3 +504,72 @@ def test_what_running_pods_may_repel_by_labels_of_namespaces_is_said() -> None:
         " namespaces"
     )
     assert other == "The only node fits: node-1 (score 10)"
+
+
+ZONE_AND_TEAM = {"zone": "a", "team": "x"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "wanted", "labels", "told", "lacks"),
+    [
+        pytest.param(
+            ZONE_AND_TEAM, None, {},
+            "leave zone and team out of its node selector (1 node fits then)",
+            "zone=a wanted, has no such label; team=x wanted, has no such label",
+            id="two entries",
+        ),
+        pytest.param(
+            {**ZONE_AND_TEAM, "rack": "1"}, None, {},
+            "leave 3 entries out of its node selector (1 node fits then)",
+            "zone=a wanted, has no such label; team=x wanted, has no such label;"
+            " rack=1 wanted, has no such label",
+            id="three entries",
+        ),
+        pytest.param(
+            {"zone": "a"}, "c", {"zone": "b"},
+            "leave zone out of its node selector and widen its required node affinity"
+            " (1 node fits then)",
+            "zone=a wanted, has b; no term of the required node affinity holds",
+            id="an entry and the affinity",
+        ),
+        pytest.param(
+            {}, "c", {"zone": "b"},
+            "widen its required node affinity (1 node fits then)",
+            "no term of the required node affinity holds",
+            id="the affinity",
+        ),
+        pytest.param(
+            {"team": "x"}, "b", {"zone": "b"},
+            "label node-1 team=x, or leave the selector out (1 node fits then)",
+            "team=x wanted, has no such label",
+            id="an entry alone",
+        ),
+    ],
+)  # fmt: skip
+def test_a_selector_is_not_mended_where_more_than_that_keeps_the_pod(
+    selector: Tree, wanted: str | None, labels: Tree, told: str, lacks: str
+) -> None:
+    pod = make_pod(gpus=1, spec={"nodeSelector": selector})
+    if wanted is not None:
+        needs = [{"key": "zone", "operator": "In", "values": [wanted]}]
+        terms = {"nodeSelectorTerms": [{"matchExpressions": needs}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+        pod["spec"]["affinity"] = {"nodeAffinity": required}
+
+    summary = summary_of(pod, make_node(gpus=8, labels=labels))
+
+    assert summary.help == told
+    assert summary.nearest[0].details == (lacks,)
+
+
+def test_a_value_of_the_selector_is_proposed_by_nodes_that_fit_then() -> None:
+    pod = make_pod(gpus=1, spec={"nodeSelector": ZONE_AND_TEAM})
+
+    summary = summary_of(
+        pod,
+        make_node(name="a", gpus=8, labels={"zone": "b"}),
+        make_node(name="b", gpus=8, labels={"zone": "b", "team": "x"}),
+    )
+
+    assert summary.remedies[0].node == "b"
+    assert "select zone=b instead of a (1 node fits then)" in summary.help
