@@ -406,7 +406,7 @@ def _subject_of_pod(
         # `kubectl get pod -o yaml` prints the node of a bound pod, which would then
         # be the only one that it may go to.
         constraints=_without_node(constraints_of(pod)),
-        not_modelled=tuple(list_not_modelled(pod.spec)),
+        not_modelled=(*list_not_modelled(pod.spec), *template.not_modelled),
         notes=tuple(notes),
         obstacles=tuple(obstacles),
         scheduler_name=record.scheduler_name,

@@ -216,6 +216,8 @@ def _help(summary: SummaryRow) -> list[str]:
 
 def _notes(page: ExplanationPage, summary: SummaryRow) -> Iterator[str]:
     """Yield what a reader should know beside."""
+    if not summary.replicas:
+        yield "No such pod is asked for now; this is about one."
     if summary.replicas > 1:
         text = f"{summary.replicas} such pods are asked for; this is about one"
         yield from _wrap(f"{text}{_room(page, summary)}.", MAX_NOTE)

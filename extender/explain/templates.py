@@ -3,7 +3,7 @@
 A kind is told by its API group: two projects may use one name.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -32,13 +32,16 @@ class PodTemplate:
     note : str
         On what it is the template of; empty for a Pod.
     replicas : int
-        How many such pods the object asks for.
+        How many such pods the object asks for at a time.
+    not_modelled : tuple of str
+        What its controller adds that the object does not say.
     """
 
     tree: Tree
     path: str = ""
     note: str = ""
     replicas: int = 1
+    not_modelled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class TemplatePath:
         From there.
     counts : tuple of str
         Paths from the holder, or with a slash before them from the object, to numbers
-        whose product is that of the pods.
+        whose product is that of the pods; of several with a bar between, the first that
+        is there.
     is_optional : bool
         Whether an object need not have it.
     """
@@ -71,13 +75,33 @@ def _one(*holder: str, counts: Sequence[str] = ("replicas",)) -> tuple[TemplateP
 def _ray(*spec: str) -> tuple[TemplatePath, ...]:
     return (
         TemplatePath((*spec, "headGroupSpec"), counts=()),
-        TemplatePath((*spec, "workerGroupSpecs", EACH), is_optional=True),
+        TemplatePath(
+            (*spec, "workerGroupSpecs", EACH),
+            counts=("replicas|minReplicas", "numOfHosts"),
+            is_optional=True,
+        ),
     )
 
 
-_INLINE: Final = tuple(
-    TemplatePath(("spec", part), (), ("minReplicas",), is_optional=part != "predictor")
-    for part in ("predictor", "transformer", "explainer")
+_SUBMITTER: Final = TemplatePath(
+    ("spec",), ("submitterPodTemplate",), (), is_optional=True
+)
+
+WORKERS: Final = "workerSpec"
+
+_INLINE: Final = (
+    *(
+        TemplatePath(
+            ("spec", part), (), ("minReplicas",), is_optional=part != "predictor"
+        )
+        for part in ("predictor", "transformer", "explainer")
+    ),
+    TemplatePath(
+        ("spec", "predictor", WORKERS),
+        (),
+        ("/spec.predictor.minReplicas", "pipelineParallelSize"),
+        is_optional=True,
+    ),
 )
 
 # (API group, kind) -> where its pods' templates are
@@ -103,7 +127,7 @@ KINDS: Final[Mapping[tuple[str, str], tuple[TemplatePath, ...]]] = {
         )
     },
     ("ray.io", "RayCluster"): _ray("spec"),
-    ("ray.io", "RayJob"): _ray("spec", "rayClusterSpec"),
+    ("ray.io", "RayJob"): (*_ray("spec", "rayClusterSpec"), _SUBMITTER),
     ("ray.io", "RayService"): _ray("spec", "rayClusterConfig"),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
         TemplatePath(
@@ -152,6 +176,9 @@ def templates_in(tree: Any) -> list[PodTemplate]:
         raise WireError([Fault("object", f"wanted a Pod, got {shorten(tree)}")])
     kind, version = tree.get("kind", "Pod"), tree.get("apiVersion")
     if kind == "Pod":
+        if version not in {None, "v1"}:
+            said = f"wanted v1 for a Pod, got {shorten(version)}"
+            raise WireError([Fault("apiVersion", said)])
         return [PodTemplate(tree)]
     found = list(_templates(tree, _paths_of(kind, version)))
     if len(found) > MAX_TEMPLATES:
@@ -261,21 +288,22 @@ def _named(  # noqa: PLR0913, PLR0917 - what a template is told by
         if isinstance(owner, dict) and key in owner
     }
     name = shorten(inherited.get("name", ""))
+    unsaid: tuple[str, ...] = ()
     if not path.template:
-        template = {"spec": _inline_spec(template)}
+        unsaid = _unsaid(path, template)
+        bare = [{"name": "worker-container"}] if path.holder[-1] == WORKERS else []
+        template = {"spec": _inline_spec(template, bare)}
     part = _part_name(path, steps, holder)
     meta = template.get("metadata")
     if meta is None or isinstance(meta, dict):
         template = {**template, "metadata": {**inherited, **(meta or {})}}
     if kind == "Job" and path.holder[-1] == EACH:
         template = _of_volcano(tree, template)
+    if kind in _CONTROLLERS:
+        template = _CONTROLLERS[kind](tree, template)
     of = f"{part} of the {kind} {name}" if part else f"the {kind} {name}"
-    return PodTemplate(
-        template,
-        f"{where}.",
-        f"The pod is the template of {of}.",
-        _count(tree, holder, path),
-    )
+    note = f"The pod is the template of {of}{_NOTES.get(kind, '.')}"
+    return PodTemplate(template, f"{where}.", note, _count(tree, holder, path), unsaid)
 
 
 # Steps that do not tell one template of an object from another.
@@ -295,14 +323,30 @@ def _count(tree: Tree, holder: Tree, path: TemplatePath) -> int:
     """Return how many pods there will be; a number that is absent or odd is one."""
     product = 1
     for text in path.counts:
-        found: Any = tree if text.startswith("/") else holder
-        for step in text.removeprefix("/").split("."):
-            found = found.get(step) if isinstance(found, dict) else None
-        if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
-            # Of a group, the leader has a template of its own where it has one.
-            is_led = text == "size" and bool(holder.get("leaderTemplate"))
-            product *= max(found - 1, 0) if is_led else found
+        numbers = (_number_at(tree, holder, way) for way in text.split("|"))
+        found = next((number for number in numbers if number is not None), 1)
+        if text.endswith(_PARALLELISM):
+            ends = _number_at(tree, holder, text.replace(_PARALLELISM, "completions"))
+            found = found if ends is None else min(found, ends)
+        # Of a group, the leader has a template of its own where it has one.
+        is_led = text == "size" and bool(holder.get("leaderTemplate"))
+        if is_led or (text == "pipelineParallelSize" and text in holder):
+            found = max(found - 1, 0)
+        product *= found
     return product
+
+
+# A Job never has more pods at a time than have yet to complete.
+_PARALLELISM: Final = "parallelism"
+
+
+def _number_at(tree: Tree, holder: Tree, path: str) -> int | None:
+    """Return the number on a path of `TemplatePath.counts`; None for no number."""
+    found: Any = tree if path.startswith("/") else holder
+    for step in path.removeprefix("/").split("."):
+        found = found.get(step) if isinstance(found, dict) else None
+    is_count = isinstance(found, int) and not isinstance(found, bool) and found >= 0
+    return found if is_count else None
 
 
 def _of_volcano(tree: Tree, template: Tree) -> Tree:
@@ -314,16 +358,86 @@ def _of_volcano(tree: Tree, template: Tree) -> Tree:
     return {**template, "spec": {**spec, "schedulerName": chosen or "volcano"}}
 
 
-def _inline_spec(part: Tree) -> Tree:
-    """Return the pod spec that a part of an InferenceService is, its runtime inside."""
+def _of_daemon_set(_: Tree, template: Tree) -> Tree:
+    """Return a template with the tolerations that the controller adds.
+
+    ``AddOrUpdateDaemonPodTolerations`` in ``pkg/controller/daemon/util`` of Kubernetes.
+    """
+    spec = template.get("spec")
+    own = (spec.get("tolerations") or []) if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(own, list):
+        return template
+    effects = dict(_TOLERATED)
+    if spec.get("hostNetwork") is True:
+        effects["network-unavailable"] = "NoSchedule"
+    added = [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
+        for key, effect in effects.items()
+    ]
+    return {**template, "spec": {**spec, "tolerations": [*own, *added]}}
+
+
+_TOLERATED: Final = {
+    "not-ready": "NoExecute",
+    "unreachable": "NoExecute",
+    "disk-pressure": "NoSchedule",
+    "memory-pressure": "NoSchedule",
+    "pid-pressure": "NoSchedule",
+    "unschedulable": "NoSchedule",
+}
+
+
+def _of_stateful_set(tree: Tree, template: Tree) -> Tree:
+    """Return a template with the volumes of the claims that the controller makes."""
+    spec, whole = template.get("spec"), tree.get("spec")
+    claims = whole.get("volumeClaimTemplates") if isinstance(whole, dict) else None
+    own = (spec.get("volumes") or []) if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(own, list):
+        return template
+    metas = [c.get("metadata") for _, c in _entries(claims) if isinstance(c, dict)]
+    names = [meta.get("name") for meta in metas if isinstance(meta, dict)]
+    added = [
+        {"name": name, "persistentVolumeClaim": {"claimName": name}}
+        for name in names
+        if isinstance(name, str)
+    ]
+    if not added:
+        return template
+    return {**template, "spec": {**spec, "volumes": [*own, *added]}}
+
+
+_CONTROLLERS: Final[Mapping[str, Callable[[Tree, Tree], Tree]]] = {
+    "DaemonSet": _of_daemon_set,
+    "StatefulSet": _of_stateful_set,
+}
+
+_NOTES: Final = {
+    "DaemonSet": ", which makes one for each node; where it does not fit, that one"
+    " waits."
+}
+
+
+def _unsaid(path: TemplatePath, part: Tree) -> tuple[str, ...]:
+    """Return what a part of an InferenceService leaves to its runtime."""
+    has_runtime = any(isinstance(part.get(key), dict) for key in _RUNTIMES)
+    is_bare = path.holder[-1] == WORKERS and not part.get("containers")
+    return ("what its ServingRuntime adds",) if has_runtime or is_bare else ()
+
+
+def _inline_spec(part: Tree, bare: Sequence[Tree]) -> Tree:
+    """Return the pod spec that a part of an InferenceService is, its runtime inside.
+
+    `bare` are the containers of a part that names none.
+    """
     containers = part.get("containers")
     runtimes = [
         {"name": "kserve-container", **part[key]}
         for key in _RUNTIMES
         if isinstance(part.get(key), dict)
     ]
-    rest = {key: value for key, value in part.items() if key not in _RUNTIMES}
+    left_out = {*_RUNTIMES, WORKERS}
+    rest = {key: value for key, value in part.items() if key not in left_out}
     if not runtimes:
-        return rest
+        return {**rest, "containers": bare} if bare and not containers else rest
     others = containers if isinstance(containers, list) else []
     return {**rest, "containers": [*runtimes, *others]}

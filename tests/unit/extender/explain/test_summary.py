@@ -506,6 +506,30 @@ def test_what_running_pods_may_repel_by_labels_of_namespaces_is_said() -> None:
     assert other == "The only node fits: node-1 (score 10)"
 
 
+def test_no_replicas_are_said() -> None:
+    spec = {"replicas": 0, "template": make_pod(gpus=1)}
+    tree = {"kind": "Deployment", "spec": spec}
+
+    page = build_page(explain(read_subject(tree, OPTIONS), make_snapshot(), OPTIONS))
+
+    assert "No such pod is asked for now; this is about one." in render_summary(page)
+
+
+def test_no_node_is_promised_to_what_a_serving_runtime_adds() -> None:
+    tree = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "spec": {"predictor": {"model": {"name": "m"}}},
+    }
+
+    summary = summary_of(tree, make_node(gpus=8))
+
+    assert summary.sentence == (
+        "The only node fits by CPU and memory, but kube-scheduler may refuse them,"
+        " since not modelled here: what its ServingRuntime adds"
+    )
+
+
 ZONE_AND_TEAM = {"zone": "a", "team": "x"}
 
 

@@ -27,6 +27,15 @@ def replicated(key: str, **roles: int) -> dict[str, Any]:
             [("spec.template.", 4)], id="Job",
         ),
         pytest.param(
+            "batch/v1", "Job",
+            {"parallelism": 40, "completions": 2, "template": TEMPLATE},
+            [("spec.template.", 2)], id="Job with fewer completions",
+        ),
+        pytest.param(
+            "apps/v1", "Deployment", {"replicas": 0, "template": TEMPLATE},
+            [("spec.template.", 0)], id="none",
+        ),
+        pytest.param(
             "batch/v1", "CronJob", {"jobTemplate": {"spec": {"template": TEMPLATE}}},
             [("spec.jobTemplate.spec.template.", 1)], id="CronJob",
         ),
@@ -55,6 +64,23 @@ def replicated(key: str, **roles: int) -> dict[str, Any]:
              ("spec.workerGroupSpecs[0].template.", 5)], id="RayCluster",
         ),
         pytest.param(
+            "ray.io/v1", "RayCluster",
+            {"headGroupSpec": {"template": TEMPLATE},
+             "workerGroupSpecs": [
+                {"replicas": 2, "numOfHosts": 4, "template": TEMPLATE},
+                {"minReplicas": 3, "maxReplicas": 9, "template": TEMPLATE}]},
+            [("spec.headGroupSpec.template.", 1),
+             ("spec.workerGroupSpecs[0].template.", 8),
+             ("spec.workerGroupSpecs[1].template.", 3)], id="several hosts",
+        ),
+        pytest.param(
+            "ray.io/v1", "RayJob",
+            {"rayClusterSpec": {"headGroupSpec": {"template": TEMPLATE}},
+             "submitterPodTemplate": TEMPLATE},
+            [("spec.rayClusterSpec.headGroupSpec.template.", 1),
+             ("spec.submitterPodTemplate.", 1)], id="RayJob with a submitter",
+        ),
+        pytest.param(
             "ray.io/v1", "RayJob",
             {"rayClusterSpec": {"headGroupSpec": {"template": TEMPLATE}}},
             [("spec.rayClusterSpec.headGroupSpec.template.", 1)], id="RayJob",
@@ -79,9 +105,29 @@ def replicated(key: str, **roles: int) -> dict[str, Any]:
             [("spec.replicatedJobs[0].template.spec.template.", 6)], id="JobSet",
         ),
         pytest.param(
+            "jobset.x-k8s.io/v1alpha2", "JobSet",
+            {"replicatedJobs": [{"name": "w", "replicas": 2, "template":
+                {"spec": {"parallelism": 3, "completions": 1, "template": TEMPLATE}}}]},
+            [("spec.replicatedJobs[0].template.spec.template.", 2)],
+            id="JobSet with fewer completions",
+        ),
+        pytest.param(
             "serving.kserve.io/v1beta1", "InferenceService",
             {"predictor": {"minReplicas": 2, "model": {"name": "m"}}},
             [("spec.predictor.", 2)], id="InferenceService",
+        ),
+        pytest.param(
+            "serving.kserve.io/v1beta1", "InferenceService",
+            {"predictor": {"minReplicas": 2, "model": {"name": "m"},
+                           "workerSpec": {"pipelineParallelSize": 4}}},
+            [("spec.predictor.", 2), ("spec.predictor.workerSpec.", 6)],
+            id="InferenceService of several nodes",
+        ),
+        pytest.param(
+            "serving.kserve.io/v1beta1", "InferenceService",
+            {"predictor": {"model": {"name": "m"}, "workerSpec": {}}},
+            [("spec.predictor.", 1), ("spec.predictor.workerSpec.", 1)],
+            id="InferenceService of two nodes",
         ),
     ],
 )  # fmt: skip
@@ -118,6 +164,71 @@ def test_volcanos_jobs_are_of_its_scheduler_unless_they_say_another() -> None:
     assert names == ["volcano", "mine"]
 
 
+def test_what_a_serving_runtime_adds_is_not_known() -> None:
+    own = {"containers": [{"name": "w"}]}
+    predictor = {"model": {"name": "m"}, "workerSpec": own}
+    service = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "spec": {"predictor": predictor},
+    }
+    bare = {**service, "spec": {"predictor": {**predictor, "workerSpec": {}}}}
+
+    unsaid = ("what its ServingRuntime adds",)
+    assert [t.not_modelled for t in templates_in(service)] == [unsaid, ()]
+    assert [t.not_modelled for t in templates_in(bare)] == [unsaid, unsaid]
+
+
+@pytest.mark.parametrize("is_on_host", [False, True])
+def test_a_pod_of_a_daemon_set_tolerates_what_its_controller_has_it(
+    is_on_host: bool,
+) -> None:
+    own = {"key": "team", "operator": "Exists"}
+    spec = {**SPEC, "tolerations": [own], "hostNetwork": is_on_host}
+    daemons = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "spec": {"template": {"spec": spec}},
+    }
+
+    (found,) = templates_in(daemons)
+
+    first, *added = found.tree["spec"]["tolerations"]
+    keys = {item["key"].removeprefix("node.kubernetes.io/") for item in added}
+    assert first == own
+    assert {"not-ready", "unreachable", "unschedulable", "disk-pressure"} <= keys
+    assert ("network-unavailable" in keys) == is_on_host
+    assert "one for each node" in found.note
+    assert spec["tolerations"] == [own]
+
+
+def test_the_claims_of_a_stateful_set_are_volumes_of_its_pods() -> None:
+    stateful = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "spec": {
+            "template": TEMPLATE,
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}}, {}, 3],
+        },
+    }
+
+    (found,) = templates_in(stateful)
+
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    assert found.tree["spec"]["volumes"] == [claim]
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "StatefulSet"])
+@pytest.mark.parametrize("spec", [None, 3, {"volumes": 3, "tolerations": 3}])
+def test_what_a_controller_adds_makes_no_faulty_template_sound(
+    kind: str, spec: Any
+) -> None:
+    template = {"spec": spec}
+    tree = {"kind": kind, "spec": {"template": template, "volumeClaimTemplates": [{}]}}
+
+    assert templates_in(tree)[0].tree["spec"] == spec
+
+
 @pytest.mark.parametrize(
     ("tree", "fault"),
     [
@@ -125,6 +236,11 @@ def test_volcanos_jobs_are_of_its_scheduler_unless_they_say_another() -> None:
             {"apiVersion": "batch.example/v1", "kind": "Job", "spec": {}},
             "apiVersion: wanted group batch or group batch.volcano.sh for a Job, got",
             id="a Job of somebody else",
+        ),
+        pytest.param(
+            {"apiVersion": "v2", "kind": "Pod"},
+            "apiVersion: wanted v1 for a Pod, got 'v2'",
+            id="a Pod of another version",
         ),
         pytest.param(
             {"apiVersion": "ray.io/v1", "kind": "Deployment"},
