@@ -40,7 +40,7 @@ from service.commands.quota import (
 from service.runtime import build_verb_options
 from service.settings.process import ClusterSettings
 from service.settings.settings import Settings
-from service.submission import preview_by
+from service.submission import preview_by, read_submission
 from service.webhook import Uncounted, Webhook
 
 EXIT_NO_NODE: Final = 1
@@ -108,7 +108,7 @@ def explain_pods(options: ExplainOptions) -> int:
     webhook = Webhook(cell, settings, Uncounted(), folder_of(options.config))
     if not options.is_as_is:
         attempt(webhook.load_rules, messages)
-    read = partial(read_templates, options=verb_options)
+    read = partial(read_templates, options=verb_options, is_as_is=options.is_as_is)
     templates = attempt(partial(read_manifests, options.pods, read), messages)
     snapshot = None
     is_in_vain = bool(messages) and settings.cluster.source == "kubernetes"
@@ -130,12 +130,19 @@ def explain_pods(options: ExplainOptions) -> int:
     return EXIT_FAULTY_INPUT
 
 
-def read_templates(tree: Any, options: VerbOptions) -> list[PodTemplate]:
-    """Return the pods of one object, each readable; raise `WireError` if one is not."""
+def read_templates(
+    tree: Any, options: VerbOptions, *, is_as_is: bool = False
+) -> list[PodTemplate]:
+    """Return the pods of one object, each readable; raise `WireError` if one is not.
+
+    Unless it is judged as it is, each can be reviewed, too.
+    """
     templates = templates_in(tree)
     for template in templates:
         # Whoever reads a tree prunes it.
         read_template(replace(template, tree=deepcopy(template.tree)), options)
+        if not is_as_is:
+            read_submission(template)
     return templates
 
 

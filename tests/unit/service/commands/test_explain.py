@@ -572,3 +572,25 @@ def test_colours_are_for_terminals_without_no_color(
     assert "\x1b" not in piped
     assert shown.startswith("\x1b[1;32m2 of 2 nodes fit: ")
     assert capsys.readouterr().out == piped
+
+
+@pytest.mark.parametrize(
+    ("namespace", "where"),
+    [("ML X", "metadata.namespace"), ("a/b", "metadata.namespace")],
+)
+def test_what_cannot_be_reviewed_is_told_with_its_file(
+    namespace: str,
+    where: str,
+    dump: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sound = write_manifest(tmp_path, make_pod(name="p"), name="sound.yaml")
+    pod = write_manifest(tmp_path, make_pod(name="p", namespace=namespace))
+
+    status = run("-f", sound, "-f", pod, "--cluster", dump)
+
+    assert status == 2
+    assert capsys.readouterr().err == (
+        f"{pod}: {where}: wanted the name of a namespace, got {namespace!r}\n"
+    )
