@@ -167,25 +167,31 @@ class Admission:
             return identity, self._mutate(review, pod, check)
         return identity, _Decision(Injection(AdmissionOutcome.SKIPPED, reason))
 
-    def answer_fault(self, review: Review, error: BaseException) -> Answer:
+    def answer_fault(
+        self, review: Review, error: BaseException, *, is_late: bool = False
+    ) -> Answer:
         """Return the answer when deciding about `review` has failed.
 
         The API server applies ``failurePolicy`` only to calls that fail; an answer
         that it can read is final. So the choice is made here, by `is_fail_open`, which
         belongs beside the policy in the settings: closed, the pod is refused with code
         500 and controllers try again; open, it passes unchanged with a warning.
+
+        Parameters
+        ----------
+        is_late : bool
+            Whether only the time was over: the next review may well be in time.
         """
-        logger.error(
-            "admission failed",
-            exc_info=error,
-            extra={
-                "fields": {
-                    "request_uid": review.uid,
-                    "operation": review.operation,
-                    "is_fail_open": self._options.is_fail_open,
-                }
-            },
-        )
+        fields = {
+            "request_uid": review.uid,
+            "operation": review.operation,
+            "is_fail_open": self._options.is_fail_open,
+        }
+        if is_late:
+            fields["error"] = str(error)
+            logger.warning("admission too late", extra={"fields": fields})
+        else:
+            logger.error("admission failed", exc_info=error, extra={"fields": fields})
         self._observer.observe_admission(
             AdmissionOutcome.FAILED, AdmissionReason.INTERNAL_ERROR
         )

@@ -32,14 +32,16 @@ class MutateResource:
         req: falcon.Request,
         resp: falcon.Response,
         error: Exception,
-        _params: dict[str, object],
+        *,
+        is_late: bool = False,
     ) -> None:
         """Answer a review that was read before we failed, with its own UID.
 
-        For Falcon's last handler: call it where `is_under_review` says so.
+        For Falcon's last handler: call it where `is_under_review` says so, and with
+        `is_late` where the work was only ended by its deadline.
         """
         review: Review = req.context.admission_review
-        answer = self._admission.answer_fault(review, error)
+        answer = self._admission.answer_fault(review, error, is_late=is_late)
         resp.status = falcon.HTTP_200
         resp.content_type = falcon.MEDIA_JSON
         resp.data = encode_answer(review, answer)

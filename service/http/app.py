@@ -66,13 +66,14 @@ class LastHandler:
         req: falcon.Request,
         resp: falcon.Response,
         error: Exception,
-        params: dict[str, object],
+        _params: dict[str, object],
     ) -> None:
         """Answer a review with its own UID, anything else with 500, and log it."""
+        is_late = isinstance(error, DeadlineError)
         if is_under_review(req):
-            self._webhook.answer_fault(req, resp, error, params)
+            self._webhook.answer_fault(req, resp, error, is_late=is_late)
             return
-        if isinstance(error, DeadlineError):
+        if is_late:
             resp.status = falcon.HTTP_504  # with nothing in it: nobody reads it
             return
         if isinstance(error, OSError):  # of reading the body: nothing else does I/O

@@ -367,8 +367,10 @@ class TlsChannel(DrainingChannel):
             self._give_up()
             return
         elif self.is_idle and self.is_closing() and age_seconds > CLOSING_IDLE_SECONDS:
-            self.close_when_flushed = True
-            self.turn()
+            self.turn()  # what has come since the loop looked is still answered
+            if self.is_idle:
+                self.close_when_flushed = True
+                self.turn()
             return
         else:
             is_due = self.is_idle and age_seconds > IDLE_SECONDS

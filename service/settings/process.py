@@ -243,7 +243,7 @@ class WebhookSettings(SettingsModel):
         default=8443, description="Port to listen on; 0 takes a free one."
     )
     max_in_flight: Annotated[int, pydantic.Field(ge=1, le=512)] = pydantic.Field(
-        default=64,
+        default=128,
         description="Reviews that are worked on at the same time; one more is answered"
         " 503 at once.",
     )

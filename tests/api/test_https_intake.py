@@ -5,6 +5,7 @@ import errno
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -202,6 +203,31 @@ def test_a_request_that_comes_in_is_answered_while_callers_are_sent_elsewhere(
         answer = read_all(client)
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert answer.endswith(b"xy")
+
+
+def test_what_came_just_before_an_idle_connection_ends_is_answered(
+    listener: Listener,
+) -> None:
+    call = b"POST /mutate HTTP/1.1\r\nContent-Length: 1\r\n\r\n"
+    is_sent = threading.Event()
+    with listener.open_tls() as client:
+        client.sendall(call + b"x")
+        assert b"200 OK" in client.recv(4096)
+        (channel,) = listener.server.active_channels.values()
+
+        def end_idle_ones_late() -> None:
+            is_sent.wait(DEADLINE_SECONDS)
+            listener.is_draining = True
+            channel.expire(time.monotonic() + 2 * limits.CLOSING_IDLE_SECONDS)
+
+        # In the loop before it looks at what the client sends.
+        listener.server._loop.call_soon_threadsafe(end_idle_ones_late)
+        client.sendall(call + b"y")
+        is_sent.set()
+
+        answer = read_all(client)
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert answer.endswith(b"y")
 
 
 @pytest.mark.parametrize(

@@ -271,10 +271,10 @@ def make_webhook(rules: Mapping[str, Any] = C1, **parts: Any) -> Webhook:
         req: falcon.Request,
         resp: falcon.Response,
         error: Exception,
-        params: dict[str, Any],
+        _params: dict[str, Any],
     ) -> None:
         assert is_under_review(req), error
-        resource.answer_fault(req, resp, error, params)
+        resource.answer_fault(req, resp, error)
 
     app.add_error_handler(Exception, last_handler)
     return Webhook(book, falcon.testing.TestClient(app), observer)

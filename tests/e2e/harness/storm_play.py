@@ -14,6 +14,7 @@ from tests.e2e.harness.pods import wait_until_bound
 from tests.e2e.harness.slices import resource_of
 from tests.e2e.harness.storms import Fate, Storm, StormPod
 
+GIVEN_BACK_SECONDS: Final = 10.0
 REFUSALS: Final = {
     HTTPStatus.FORBIDDEN,
     HTTPStatus.CONFLICT,
@@ -25,7 +26,7 @@ class Room:
     """What is left on the nodes of a storm whose pods the test binds; thread-safe."""
 
     def __init__(self, nodes: Sequence[JsonObject]) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         # node -> resource -> amount
         self._left: dict[str, dict[str, int]] = {
             node["metadata"]["name"]: {
@@ -37,18 +38,33 @@ class Room:
         }
 
     def take(self, resource: str, quantity: int) -> str:
-        """Return a node that has `quantity` left, and take it there."""
-        with self._lock:
-            for node, left in self._left.items():
-                if left[resource] >= quantity:
-                    left[resource] -= quantity
-                    return node
-        raise AssertionError(f"{resource}: promised, and no node has {quantity} left")
+        """Return a node that has `quantity` left, and take it there.
+
+        What a pod gives back is promised to the next one as soon as its end is seen,
+        which may be before it is given back here.
+        """
+        with self._changed:
+            node = self._changed.wait_for(
+                lambda: self._node_with(resource, quantity), timeout=GIVEN_BACK_SECONDS
+            )
+            if node is None:
+                raise AssertionError(
+                    f"{resource}: promised, and no node has {quantity} left"
+                )
+            self._left[node][resource] -= quantity
+            return node
+
+    def _node_with(self, resource: str, quantity: int) -> str | None:
+        return next(
+            (name for name, left in self._left.items() if left[resource] >= quantity),
+            None,
+        )
 
     def give(self, node: str, resource: str, quantity: int) -> None:
         """Give back what was taken."""
-        with self._lock:
+        with self._changed:
             self._left[node][resource] += quantity
+            self._changed.notify_all()
 
 
 class Play:

@@ -214,6 +214,18 @@ def test_a_review_that_has_waited_too_long_is_answered_as_the_policy_says(
     assert "patch" not in late
 
 
+def test_a_late_review_is_no_fault_of_ours_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, client, _ = build({"fallback": {"chains": [[MIG, GPU]]}})
+
+    review_late(client, **{MIG: "1"})
+
+    (record,) = (r for r in caplog.records if r.name == "injector.admission")
+    assert (record.levelname, record.message) == ("WARNING", "admission too late")
+    assert record.exc_info is None
+
+
 def test_a_late_review_holds_no_place() -> None:
     _, client, _ = build({"fallback": {"chains": [[MIG, GPU]]}})
     for _ in range(8):  # two times what the node has
