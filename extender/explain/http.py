@@ -13,7 +13,13 @@ import msgspec
 from cluster.ledger.writer import SnapshotSource
 from extender.explain.explain import explain
 from extender.explain.page import ExplanationPage, PageQuery, build_page
-from extender.explain.pod import Admit, Subject, find_subject, read_subjects
+from extender.explain.pod import (
+    Admit,
+    Subject,
+    find_subject,
+    namespaces_of,
+    read_subjects,
+)
 from extender.explain.summary import QUOTA
 from extender.explain.summary_text import render_page
 from extender.tracking.last_answers import LastAnswers
@@ -49,6 +55,9 @@ DEFAULT_LIMIT: Final = 500
 
 # Writing a row takes about 0.1 ms, in which no verb computes.
 MAX_LIMIT: Final = 1000
+
+# That have a pod of a name which is not where it was asked for.
+MAX_NAMESPACES: Final = 5
 
 MAX_OFFSET: Final = 1_000_000
 
@@ -132,6 +141,7 @@ class ExplainResource:
             raise falcon.HTTPNotFound(
                 description=f"no pod {given['namespace']}/{given['pod']} among the"
                 " pending and bound pods that ask for a managed resource"
+                f"{_elsewhere(snapshot, given['pod'])}"
             )
         self._answer(req, resp, lambda: [subject], snapshot, options)
 
@@ -220,6 +230,17 @@ class ExplainResource:
         return build_page(
             explanation, query, last_answers, self._age_seconds(), deadline=deadline
         )
+
+
+def _elsewhere(snapshot: Snapshot, name: str) -> str:
+    """Return in which namespaces a pod of a name is, as the end of a sentence."""
+    spaces = namespaces_of(snapshot, name)
+    if not spaces:
+        return ""
+    more = len(spaces) - MAX_NAMESPACES
+    told = [*spaces[:MAX_NAMESPACES], *([f"{more} more"] if more > 0 else [])]
+    listed = " and ".join([", ".join(told[:-1]), told[-1]] if told[1:] else told)
+    return f"; {listed} {'have' if told[1:] else 'has'} one of that name"
 
 
 def _write(

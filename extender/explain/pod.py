@@ -187,15 +187,22 @@ def find_subject(
 
     Raises `WireError` for one that asks too many of them.
     """
-    pods = chain(snapshot.pending, snapshot.bound_pods.values())
-    for pod in pods:
-        if (
-            isinstance(pod, PodRecord)
-            and pod.name == name
-            and pod.namespace == namespace
-        ):
+    for pod in _records_of(snapshot, name):
+        if pod.namespace == namespace:
             return subject_of_record(pod, options)
     return None
+
+
+def namespaces_of(snapshot: Snapshot, name: str) -> list[str]:
+    """Return the namespaces that have a pod of a name, as `find_subject` looks."""
+    return sorted({pod.namespace for pod in _records_of(snapshot, name)})
+
+
+def _records_of(snapshot: Snapshot, name: str) -> Iterator[PodRecord]:
+    """Yield the pods of a name, of all namespaces."""
+    for pod in chain(snapshot.pending, snapshot.bound_pods.values()):
+        if isinstance(pod, PodRecord) and pod.name == name:
+            yield pod
 
 
 def subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:

@@ -65,3 +65,31 @@ def test_the_nominated_node_of_a_pending_pod_is_exempt_from_the_count() -> None:
 
     assert shown == {"a": False, "b": True}
     assert json.loads(app.call(FILTER, pod, ["a", "b"]))["NodeNames"] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "end"),
+    [
+        pytest.param([], "managed resource", id="nowhere"),
+        pytest.param(["ml"], "; ml has one of that name", id="one"),
+        pytest.param(["ml", "a"], "; a and ml have one of that name", id="two"),
+        pytest.param(
+            list("gfedcba"),
+            "; a, b, c, d, e and 2 more have one of that name",
+            id="many",
+        ),
+    ],
+)
+def test_a_pod_of_another_namespace_is_told_by_that(
+    namespaces: list[str], end: str
+) -> None:
+    pods = [make_pod(name="pod-1", namespace=name, gpus=1) for name in namespaces]
+    app = ExtenderApp(nodes=[make_node(name="a", gpus=4)], pods=pods)
+
+    answer = app.client.simulate_get(
+        "/explain", query_string="namespace=default&pod=pod-1"
+    )
+
+    assert answer.status_code == 404
+    assert answer.json["description"].startswith("no pod default/pod-1 among the ")
+    assert answer.json["description"].endswith(end)

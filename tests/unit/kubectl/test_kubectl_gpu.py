@@ -454,6 +454,19 @@ def test_a_pod_that_the_service_does_not_know_is_looked_for(
     assert said in err
 
 
+def test_a_namespace_that_the_caller_may_not_look_into_is_told_all_the_same(
+    kubectl: KubectlStandIn, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "no pod research/train among them; ml has one of that name"
+    service.fail("/explain", 404, said)
+    kubectl.refuse("get pods -A", "Error from server (Forbidden): no")
+    kubectl.answer("get pods -n research --field-selector", {"items": []})
+
+    status, _, err = run(capsys, "explain", "train")
+
+    assert (status, err) == (2, f"{said}.\n")
+
+
 def test_who_may_not_look_is_told_what_the_service_says(
     kubectl: KubectlStandIn, service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -643,6 +656,13 @@ def test_a_manifest_may_be_admitted_by_the_api_server_first(
     assert json.loads(service.asked[0][1]) == admitted
 
 
+NOT_VALIDATED: Final = (
+    'error: error validating "STDIN": error validating data: failed to download'
+    ' openapi: Get "https://h/openapi/v2": dial tcp 10.0.0.1:443: connection refused;'
+    " if you choose to ignore these errors, turn validation off with --validate=false"
+)
+
+
 @pytest.mark.parametrize(
     ("rule", "status", "said"),
     [
@@ -662,6 +682,39 @@ def test_a_manifest_may_be_admitted_by_the_api_server_first(
             1,
             "The API server would refuse the pod: ",
             id="quota",
+        ),
+        pytest.param(
+            (
+                "--dry-run=client",
+                "",
+                NOT_VALIDATED,
+                1,
+            ),
+            3,
+            "is not reached: error validating",
+            id="no API server",
+        ),
+        pytest.param(
+            (
+                "--dry-run=server",
+                "",
+                "Unable to connect to the server: dial tcp: lookup h: no such host",
+                1,
+            ),
+            3,
+            "The API server is not reached: Unable to connect",
+            id="no API server any more",
+        ),
+        pytest.param(
+            (
+                "--dry-run=server",
+                "",
+                "Error from server: failed calling webhook: dial tcp: refused",
+                1,
+            ),
+            1,
+            "The API server would refuse the pod: ",
+            id="no webhook",
         ),
         pytest.param(("--dry-run=client", "{}", "", 0), 2, "wanted a Pod", id="no pod"),
         pytest.param(("--dry-run=client", "", "", 0), 2, "wanted a Pod", id="nothing"),
@@ -689,6 +742,7 @@ def test_a_manifest_that_is_of_no_use_is_a_sentence(  # noqa: PLR0913, PLR0917 -
 
     assert (got, out, is_sentence(err)) == (status, "", True)
     assert said in err
+    assert "--validate" not in err
 
 
 @pytest.mark.parametrize(
