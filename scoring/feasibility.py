@@ -195,7 +195,7 @@ def failed_checks(
     # kube-scheduler's own trial of evictions knows counts alone: where those suffice it
     # would find that nobody has to go, and take that for an error. A nominated node on
     # which no eviction helped would have it evict elsewhere, though.
-    not_alone = _not_alone(candidates, pod_request)
+    not_alone = would_share(candidates, pod_request)
     may_resolve = is_short | candidates.nominated
     checks.append((Verdict.NOT_ALONE_NOW, not_alone & may_resolve))
     checks.append((Verdict.NOT_ALONE, not_alone))
@@ -239,7 +239,7 @@ def _unlinked(candidates: Candidates, pod_request: PodRequest) -> BoolArray:
     return unlinked
 
 
-def _not_alone(candidates: Candidates, pod_request: PodRequest) -> BoolArray:
+def would_share(candidates: Candidates, pod_request: PodRequest) -> BoolArray:
     """Return where the pod, or one that is there, would not have the GPUs alone."""
     others = (
         candidates.gpu_pods

@@ -257,6 +257,9 @@ def carry_out(  # noqa: C901, PLR0912 - an arm for each action
         case "resource":
             for resources in amounts.values():
                 resources[remedy.value] = resources.pop(next(_managed(resources)))
+        case "leaveOut":
+            for resources in amounts.values():
+                resources.pop(remedy.value, None)
         case "selector":
             key, _, value = remedy.value.partition("=")
             changed["spec"]["nodeSelector"][key] = value

@@ -36,6 +36,7 @@ from extender.explain.failed_checks import (
 )
 from extender.explain.scheduler_checks import SchedulerChecks
 from scoring.eligibility import tolerates_all, unmatched_by_all
+from scoring.feasibility import would_share
 from scoring.gpu.models import normal_name
 from scoring.gpu.requirements import near_names
 from scoring.gpu.suitability import Suitability, suitability
@@ -452,16 +453,35 @@ def _other_resource(situation: Situation) -> Found:
         if check.kind != NO_RESOURCE:
             continue
         others = [c for c in situation.checks if c is not check]
-        beside = [c.failed for c in others]
+        # Of a node that lacks a resource nothing else of its GPUs is told.
+        beside = [c.failed for c in others] + [
+            would_share(judged.candidates, judged.pod_request)
+        ]
         indexes = np.flatnonzero(check.failed & ~np.logical_or.reduce(beside, axis=0))
         yield from _offered_instead(situation, indexes, check.resource)
-        if len(asked) > 1 and len(indexes):
-            name, node = check.resource, situation.names[int(indexes[0])]
+        name = check.resource
+        rest = tuple((other, a) for other, a in asked.items() if other != name)
+        those = indexes[_have_suitable_gpus(judged, indexes, rest)] if rest else ()
+        if len(those):
+            node = situation.names[int(those[0])]
             text = (
                 f"leave {name} out, or ask for it in another pod"
-                f" ({_nodes(len(indexes))} then)"
+                f" ({_nodes(len(those))} then)"
             )
-            yield 2.4, Remedy("leaveOut", text, node, len(indexes), value=name)
+            yield 2.4, Remedy("leaveOut", text, node, len(those), value=name)
+
+
+def _have_suitable_gpus(
+    judged: Judged, indexes: IndexArray, request: Request
+) -> BoolArray:
+    """Return whose GPUs would suit the pod if it asked another request, shape (K,)."""
+    wanted, gpus = judged.pod_request.gpu_requirements, judged.snapshot.gpus
+    suits = [
+        suitability(kind, wanted, request) is Suitability.SUITS for kind in gpus.kinds
+    ]
+    codes = gpus.codes[judged.candidates.columns[indexes]]
+    found: BoolArray = np.array(suits, dtype=np.bool_)[codes]
+    return found
 
 
 def _offered_instead(situation: Situation, indexes: IndexArray, absent: str) -> Found:
@@ -469,19 +489,14 @@ def _offered_instead(situation: Situation, indexes: IndexArray, absent: str) -> 
     judged = situation.judged
     snapshot, columns = judged.snapshot, judged.candidates.columns[indexes]
     asked = dict(judged.pod_request.request)
-    wanted = judged.pod_request.gpu_requirements
-    codes = snapshot.gpus.codes[columns]
     best: tuple[int, str, int] | None = None
     for row, name in enumerate(snapshot.resources):
         if name in asked or not judged.options.builder.scope.is_gpu(name):
             continue
         free = snapshot.allocatable[row, columns] - snapshot.requested[row, columns]
         request = tuple((name if n == absent else n, a) for n, a in asked.items())
-        suits = [
-            suitability(kind, wanted, request) is Suitability.SUITS
-            for kind in snapshot.gpus.kinds
-        ]
-        enough = (free >= asked[absent]) & np.array(suits, dtype=np.bool_)[codes]
+        enough = free >= asked[absent]
+        enough &= _have_suitable_gpus(judged, indexes, request)
         count = int(np.count_nonzero(enough))
         if count and (best is None or count > best[0]):
             best = count, name, int(indexes[int(np.argmax(enough))])

@@ -530,6 +530,51 @@ def test_no_node_is_promised_to_what_a_serving_runtime_adds() -> None:
     )
 
 
+MIG = "nvidia.com/mig-1g.10gb"
+EXCLUSIVE = {"gpu-extender.io/exclusive": "true"}
+H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "annotations", "told"),
+    [
+        pytest.param(
+            {MIG: "1"}, EXCLUSIVE,
+            f"ask for {GPU} instead (1 node fits then)", id="another, alone",
+        ),
+        pytest.param(
+            {MIG: "1"}, {}, f"ask for {GPU} instead (3 nodes fit then)", id="another",
+        ),
+        pytest.param(
+            {MIG: "1", GPU: "1"}, EXCLUSIVE,
+            f"leave {MIG} out, or ask for it in another pod (1 node fits then)",
+            id="without, alone",
+        ),
+        pytest.param(
+            {MIG: "1", GPU: "1"}, {"gpu-extender.io/gpu-type": "H100"},
+            f"leave {MIG} out, or ask for it in another pod (1 node fits then)",
+            id="without, of a type",
+        ),
+    ],
+)  # fmt: skip
+def test_what_else_keeps_a_pod_is_looked_at_where_a_resource_is_absent(
+    resources: dict[str, str], annotations: dict[str, str], told: str
+) -> None:
+    container = make_container(requests=resources, limits=resources)
+    pod = make_pod(annotations=annotations, spec={"containers": [container]})
+    used = [make_pod(name=n, gpus=1, node_name=n) for n in "ab"]
+
+    summary = summary_of(
+        pod,
+        make_node(name="a", gpus=8),
+        make_node(name="b", gpus=8, labels=H100),
+        make_node(name="c", gpus=8),
+        pods=used,
+    )
+
+    assert told in summary.help
+
+
 ZONE_AND_TEAM = {"zone": "a", "team": "x"}
 
 
