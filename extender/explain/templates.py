@@ -176,7 +176,7 @@ def templates_in(tree: Any) -> list[PodTemplate]:
         raise WireError([Fault("object", f"wanted a Pod, got {shorten(tree)}")])
     kind, version = tree.get("kind", "Pod"), tree.get("apiVersion")
     if kind == "Pod":
-        if version not in {None, "v1"}:
+        if version not in (None, "v1"):
             said = f"wanted v1 for a Pod, got {shorten(version)}"
             raise WireError([Fault("apiVersion", said)])
         return [PodTemplate(tree)]

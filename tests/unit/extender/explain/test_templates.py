@@ -243,6 +243,11 @@ def test_what_a_controller_adds_makes_no_faulty_template_sound(
             id="a Pod of another version",
         ),
         pytest.param(
+            {"apiVersion": ["v1"], "kind": "Pod"},
+            "apiVersion: wanted v1 for a Pod, got ['v1']",
+            id="a version that is a list",
+        ),
+        pytest.param(
             {"apiVersion": "ray.io/v1", "kind": "Deployment"},
             "apiVersion: wanted group apps for a Deployment, got 'ray.io/v1'",
             id="a Deployment of Ray",
