@@ -461,7 +461,9 @@ def _other_resource(situation: Situation) -> Found:
         yield from _offered_instead(situation, indexes, check.resource)
         name = check.resource
         rest = tuple((other, a) for other, a in asked.items() if other != name)
-        those = indexes[_have_suitable_gpus(judged, indexes, rest)] if rest else ()
+        those = (
+            indexes[_have_suitable_gpus(judged, indexes, rest)] if rest else indexes[:0]
+        )
         if len(those):
             node = situation.names[int(those[0])]
             text = (
