@@ -235,7 +235,9 @@ def _holders(
                 for key, item in _entries(items)
             ]
             continue
-        found = [([*steps, step], items.get(step)) for steps, items in found]
+        found = [
+            ([*steps, step], _object(items, steps).get(step)) for steps, items in found
+        ]
         for steps, item in found:
             if item is None and path.is_optional:
                 return
@@ -246,10 +248,16 @@ def _holders(
         where = ".".join(step for step in path.holder if step != EACH)
         raise WireError([Fault(where, "wanted templates of pods, got none")])
     for steps, item in found:
-        if not isinstance(item, dict):
-            said = f"wanted an object, got {shorten(item)}"
-            raise WireError([Fault(_join(steps), said)])
-        yield steps, item
+        yield steps, _object(item, steps)
+
+
+def _object(value: Any, steps: Sequence[str | int]) -> Tree:
+    """Return what is at a path; raise `WireError` if it is no object."""
+    if not isinstance(value, dict):
+        raise WireError(
+            [Fault(_join(steps), f"wanted an object, got {shorten(value)}")]
+        )
+    return value
 
 
 def _entries(items: Any) -> Iterator[tuple[str | int, Any]]:

@@ -275,6 +275,20 @@ def test_what_a_controller_adds_makes_no_faulty_template_sound(
             "spec: wanted an object, got 7",
             id="no spec",
         ),
+        pytest.param(
+            {"apiVersion": "batch/v1", "kind": "CronJob", "spec": [1]},
+            "spec: wanted an object, got [1]",
+            id="a list for a spec",
+        ),
+        pytest.param(
+            {
+                "apiVersion": "serving.kserve.io/v1beta1",
+                "kind": "InferenceService",
+                "spec": {"predictor": {"containers": [{}]}, "transformer": []},
+            },
+            "spec.transformer: wanted an object, got []",
+            id="a list for an optional part",
+        ),
     ],
 )
 def test_what_is_no_template_is_a_fault_with_its_path(
