@@ -267,11 +267,12 @@ class Elector:
     def is_elsewhere(self) -> bool:
         """Whether callers had better come back on a new connection.
 
-        It then leads to the replica that holds the lease. One that was cut off cannot
-        know who that is, but that it is no longer itself.
+        It then leads to the replica that holds the lease, where that one alone is
+        called. One that was cut off cannot know who that is, but that it is no longer
+        itself.
         """
-        is_held_elsewhere = self._is_called() and self._is_held and not self.is_holding
-        return self._leaving.is_set() or is_held_elsewhere
+        is_held_elsewhere = self._is_held and not self.is_holding
+        return self._is_called() and (self._leaving.is_set() or is_held_elsewhere)
 
     def before_choice(self) -> None:
         """Note a decision that is about to be made for the whole cluster.

@@ -39,14 +39,16 @@ class Listener:
     ) -> None:
         certificate, key = write_pair(folder)
         self.is_draining = False
+        self.is_elsewhere = False
         self.context = ssl.create_default_context(cafile=certificate)
         self._dispatcher = LastIdleFirst()
         self.server = HttpsServer(
             echo,
             WebhookSettings.model_validate({"host": host, "port": 0}),
             Certificate(certificate, key),
-            lambda: self.is_draining,
+            lambda: self.is_draining or self.is_elsewhere,
             self._dispatcher,
+            lets_go=lambda: self.is_elsewhere,
         )
         self._dispatcher.set_thread_count(WORKERS)
         if is_started:

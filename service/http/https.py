@@ -38,8 +38,8 @@ HANDSHAKE_SECONDS: Final = 5.0
 REQUEST_SECONDS: Final = 10.0
 # Longer than the 90 s for which Go's clients keep an idle connection.
 IDLE_SECONDS: Final = 150.0
-# The same while connections are to end: a client that has not used it for so long will
-# hardly begin to at the moment of its end.
+# The same while callers are sent elsewhere. A client that begins to use a connection at
+# the moment of its end sees a failed call: it is not done where a process just stops.
 CLOSING_IDLE_SECONDS: Final = 1.0
 # How long a client may go on sending after its last answer before it is cut off.
 LINGER_SECONDS: Final = 2.0
@@ -119,6 +119,11 @@ class TlsChannel(DrainingChannel):
         self._since = time.monotonic()
         self._unsent_since: float | None = None
         self._received_bytes = 0
+
+    @staticmethod
+    def lets_go() -> bool:
+        """Whether idle connections are to end soon."""
+        return False
 
     @property
     def is_working(self) -> bool:
@@ -366,7 +371,7 @@ class TlsChannel(DrainingChannel):
         elif request is not None and now - request.arrived > REQUEST_SECONDS:
             self._give_up()
             return
-        elif self.is_idle and self.is_closing() and age_seconds > CLOSING_IDLE_SECONDS:
+        elif self.is_idle and self.lets_go() and age_seconds > CLOSING_IDLE_SECONDS:
             self.turn()  # what has come since the loop looked is still answered
             if self.is_idle:
                 self.close_when_flushed = True
@@ -429,18 +434,22 @@ class HttpsServer:
     certificate
         Its context is asked for at each connection.
     is_closing
-        Whether connections are to end after their present answer, and idle ones soon.
+        Whether connections are to end after their present answer.
     dispatcher
         Has the workers; whoever made it ends it after `stop`.
+    lets_go
+        Whether idle connections are to end soon, too.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last one is named
         self,
         app: WsgiApp,
         settings: WebhookSettings,
         certificate: ServedCertificate,
         is_closing: Callable[[], bool],
         dispatcher: LastIdleFirst,
+        *,
+        lets_go: Callable[[], bool] = lambda: False,
     ) -> None:
         self._certificate = certificate
         try:
@@ -463,7 +472,9 @@ class HttpsServer:
         # file descriptor -> connection; waitress keeps it
         self.active_channels: dict[int, TlsChannel] = {}
         self._channel_class: type[TlsChannel] = type(
-            "Channel", (TlsChannel,), {"is_closing": staticmethod(is_closing)}
+            "Channel",
+            (TlsChannel,),
+            {"is_closing": staticmethod(is_closing), "lets_go": staticmethod(lets_go)},
         )
         self._loop = asyncio.new_event_loop()
         self._is_refusing = False

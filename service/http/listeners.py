@@ -96,6 +96,7 @@ class Listeners:
                 certificate,
                 lambda: health.is_draining or is_elsewhere(),
                 self.http.dispatcher,
+                lets_go=is_elsewhere,
             )
         self.probes = _build_probes(concurrency_limit, settings, health)
 

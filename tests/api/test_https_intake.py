@@ -173,6 +173,33 @@ def test_an_idle_connection_ends_in_the_end(
         assert read_all(client) == b""
 
 
+def test_idle_connections_stay_while_the_process_drains(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever uses one at the moment of its end would see a failed call."""
+    monkeypatch.setattr(limits, "CLOSING_IDLE_SECONDS", 0.0)
+    with listener.open_tls() as idle:
+        wait_until(lambda: bool(listener.server.active_channels), "it is accepted")
+        (channel,) = listener.server.active_channels.values()
+        wait_until(lambda: channel.is_idle, "it has shaken hands")
+        looks: list[float] = []
+        expire = channel.expire
+
+        def look(now: float) -> None:
+            expire(now)
+            looks.append(now)
+
+        monkeypatch.setattr(channel, "expire", look)
+        listener.is_draining = True
+        wait_until(lambda: len(looks) > 2, "it has been looked at")
+
+        idle.sendall(b"POST /mutate HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
+
+        answer = read_all(idle)
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert b"Connection: close" in answer
+
+
 def test_idle_connections_end_soon_while_callers_are_sent_elsewhere(
     listener: Listener,
 ) -> None:
@@ -180,7 +207,7 @@ def test_idle_connections_end_soon_while_callers_are_sent_elsewhere(
         used.sendall(b"POST /mutate HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
         assert b"200 OK" in used.recv(4096)
 
-        listener.is_draining = True
+        listener.is_elsewhere = True
 
         assert read_all(spare) == read_all(used) == b""
         wait_until(lambda: not listener.server.active_channels, "all are closed")
@@ -193,7 +220,7 @@ def test_a_request_that_comes_in_is_answered_while_callers_are_sent_elsewhere(
     with listener.open_tls() as client:
         client.sendall(b"POST /mutate HTTP/1.1\r\nContent-Length: 2\r\n\r\nx")
         wait_until(lambda: not listener.server.is_idle, "it is being read")
-        listener.is_draining = True
+        listener.is_elsewhere = True
         # Other connections end meanwhile.
         with listener.open_tls() as idle:
             assert read_all(idle) == b""

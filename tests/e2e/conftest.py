@@ -171,7 +171,6 @@ def cluster(
     minor: str,
     run_log_folder: Path,
     reaper: Reaper,
-    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunningCluster]:
     """A whole cluster with two nodes of the control plane; each test cleans up."""
     obstacle = find_obstacle()
@@ -181,7 +180,7 @@ def cluster(
         script = REPOSITORY / "deploy" / "image" / "build_tree.py"
         subprocess.run([sys.executable, script], check=True)
     with RunningCluster(
-        tmp_path_factory.mktemp("cluster") / "run",
+        run_log_folder / "cluster" / "run",
         run_log_folder / "cluster",
         reaper,
         "--control-planes=2",

@@ -648,6 +648,17 @@ def test_a_holder_that_is_called_as_others_leaves_labels_alone(
     assert not other.elector.is_elsewhere
 
 
+def test_a_holder_that_is_called_as_others_keeps_its_callers_as_it_leaves(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    replica.is_called = other.is_called = False
+    list(look_for(objects, 3, replica, other))
+
+    replica.elector.leave(threading.Event())
+
+    assert not replica.elector.is_elsewhere
+
+
 def test_its_end_waits_for_no_successor(
     objects: LeaseObjects, replica: Replica, other: Replica
 ) -> None:
