@@ -244,7 +244,7 @@ def test_what_came_just_before_an_idle_connection_ends_is_answered(
 
         def end_idle_ones_late() -> None:
             is_sent.wait(DEADLINE_SECONDS)
-            listener.is_draining = True
+            listener.is_elsewhere = True
             channel.expire(time.monotonic() + 2 * limits.CLOSING_IDLE_SECONDS)
 
         # In the loop before it looks at what the client sends.
