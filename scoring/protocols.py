@@ -209,15 +209,27 @@ class Constraints(Protocol):
     def tolerations(self) -> tuple[Toleration, ...]: ...
 
 
-class PendingPod(Protocol):
-    """A pod that has no node yet and asks for a managed resource."""
+class NamedPod(Protocol):
+    """A pod, by its names."""
 
-    @property
-    def uid(self) -> str: ...
     @property
     def namespace(self) -> str: ...
     @property
     def name(self) -> str: ...
+
+
+class PlacedPod(NamedPod, Protocol):
+    """A pod that has its node."""
+
+    @property
+    def node_name(self) -> str: ...
+
+
+class PendingPod(NamedPod, Protocol):
+    """A pod that has no node yet and asks for a managed resource."""
+
+    @property
+    def uid(self) -> str: ...
     @property
     def created(self) -> float: ...
     @property
@@ -268,7 +280,7 @@ class Owner(Protocol):
     def name(self) -> str: ...
 
 
-class RecentPod(Protocol):
+class RecentPod(NamedPod, Protocol):
     """A pod with a managed resource, as it was first seen.
 
     ``sequence`` numbers them in one ledger from 1.
@@ -276,10 +288,6 @@ class RecentPod(Protocol):
 
     @property
     def sequence(self) -> int: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
     @property
     def generate_name(self) -> str: ...
     @property
@@ -294,30 +302,18 @@ class RecentPod(Protocol):
     def constraints(self) -> Constraints: ...
 
 
-class ExcludingPod(Protocol):
+class ExcludingPod(PlacedPod, Protocol):
     """A bound pod, as far as it keeps others from its node."""
 
     @property
     def uid(self) -> str: ...
     @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def node_name(self) -> str: ...
-    @property
     def exclusions(self) -> Exclusions | None: ...
 
 
-class BoundPod(Protocol):
+class BoundPod(PlacedPod, Protocol):
     """A bound pod: its node, and what it holds there."""
 
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def node_name(self) -> str: ...
     @property
     def request(self) -> Request: ...
     @property

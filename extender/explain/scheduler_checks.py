@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -42,6 +42,10 @@ MAX_LISTED: Final = 10
 
 # Of requirements, and of the values of one, in a sentence.
 MAX_SHOWN: Final = 2
+
+
+# Number of each node's reasons, shape (C,), and the reasons that a number stands for.
+ReasonCodes: TypeAlias = tuple[Int64Array, list[tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +104,7 @@ class SchedulerChecks:
         """Return the reasons of the node at `index` as one text, None if it passes."""
         return ", ".join(self.reasons(index)) or None
 
-    def codes(self) -> tuple[Int64Array, list[tuple[str, ...]]]:
+    def codes(self) -> ReasonCodes:
         """Return reasons as numbers, int64 of shape (C,), and the reasons of each.
 
         Number 0 is that of nodes which pass.

@@ -32,6 +32,7 @@ from extender.explain.remedies import (
     find_remedies,
     misspelt_types,
 )
+from extender.explain.scheduler_checks import ReasonCodes
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
 from scoring.feasibility import REASONS, Verdict
 from scoring.neighbours import matches
@@ -179,7 +180,10 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
         remedies = find_remedies(_situation(explanation, judged, checks))
         nearest = tuple(_nearest(explanation, checks))
     deadline.check()
-    counts = _scheduler_reasons(explanation) if is_judged else {}
+    codes = None
+    if is_judged and explanation.checks is not None and len(every):
+        codes = explanation.checks.codes()
+    counts = _scheduler_reasons(explanation, codes) if is_judged else {}
     if not is_judged:
         reasons = ()
     classes = {obstacle.reason_class for obstacle in obstacles}
@@ -191,7 +195,7 @@ def summarize(explanation: Explanation, *, deadline: Deadline = NO_DEADLINE) -> 
         sentence=sentence,
         reason_classes=frozenset(classes),
         reasons=reasons,
-        groups=tuple(_groups(explanation)) if is_judged else (),
+        groups=tuple(_groups(explanation, codes)),
         scheduler_message="" if len(fitting) else _message(counts, len(every)),
         scheduler_reasons=counts,
         nearest=nearest,
@@ -378,13 +382,13 @@ def _best(explanation: Explanation, passed: IndexArray) -> IndexArray:
     return np.array(ordered[:MAX_BEST], dtype=np.intp)
 
 
-def _groups(explanation: Explanation) -> Iterator[Group]:
+def _groups(explanation: Explanation, codes: ReasonCodes | None) -> Iterator[Group]:
     """Yield the nodes by both reasons, the most first."""
-    checks, verdicts = explanation.checks, explanation.result.verdicts
-    if checks is None or not len(verdicts):
+    if codes is None:
         return
-    codes, reasons = checks.codes()
-    pairs, counts = np.unique(codes * len(Verdict) + verdicts, return_counts=True)
+    codes_of, reasons = codes
+    verdicts = explanation.result.verdicts
+    pairs, counts = np.unique(codes_of * len(Verdict) + verdicts, return_counts=True)
     found = []
     for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
         code, verdict = divmod(pair, len(Verdict))
@@ -394,16 +398,17 @@ def _groups(explanation: Explanation) -> Iterator[Group]:
     yield from sorted(found, key=lambda g: (-g.node_count, g.scheduler, g.ours))
 
 
-def _scheduler_reasons(explanation: Explanation) -> dict[str, int]:
+def _scheduler_reasons(
+    explanation: Explanation, codes: ReasonCodes | None
+) -> dict[str, int]:
     """Return the reasons as kube-scheduler counts them: its own, then what we answer.
 
     A node of which several resources are short counts under each.
     """
     found: Counter[str] = Counter()
-    checks = explanation.checks
-    if checks is not None and len(explanation.offered):
-        codes, reasons = checks.codes()
-        counts = np.bincount(codes, minlength=len(reasons)).tolist()
+    if codes is not None:
+        codes_of, reasons = codes
+        counts = np.bincount(codes_of, minlength=len(reasons)).tolist()
         for count, texts in zip(counts, reasons, strict=True):
             for text in texts:
                 found[text] += count

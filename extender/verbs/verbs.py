@@ -152,7 +152,7 @@ def total_nodes(verb_call: VerbCall, options: VerbOptions, assumed: Assumed) -> 
     near = nearness_of(verb_call, verb_call.columns, options, assumed)
     if near is not None:
         special += verb_call.columns[near > 0].tolist()
-    return _evaluate(verb_call, options, TOTALS, special, assumed)
+    return _evaluate(verb_call, options, TOTALS, special, assumed=assumed, near=near)
 
 
 def with_assumed(
@@ -237,17 +237,20 @@ def nearness_of(
     )
 
 
-def _evaluate(
+def _evaluate(  # noqa: PLR0913 - the last ones are named
     verb_call: VerbCall,
     options: VerbOptions,
     part: slice,
     special: Sequence[int],
+    *,
     assumed: Assumed = NOTHING_ASSUMED,
+    near: Float64Array | None = None,
 ) -> Arrays:
     """Return one part of what `VerbOptions.assess` gives for each candidate.
 
     Candidates in the columns `special`, and those that the cache lacks, are computed
-    for this very pod, the others with all pods of its request.
+    for this very pod, the others with all pods of its request. `near` is what
+    `nearness_of` gives for all of them, where it matters.
     """
     snapshot, pod_request, columns = (
         verb_call.snapshot,
@@ -267,9 +270,8 @@ def _evaluate(
             )
             if assumed:
                 candidates = with_assumed(candidates, pod_request, snapshot, assumed)
-            near = nearness_of(verb_call, columns[apart], options, assumed)
             if near is not None:
-                candidates = replace(candidates, nearness=near)
+                candidates = replace(candidates, nearness=near[apart])
             _put(
                 arrays,
                 apart,

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Final
 
 from tests.e2e.cluster.container import Surroundings, now_text
-from tests.e2e.cluster.following import Follower, Key, key_of
 from tests.e2e.cluster.images import Image, Images
 from tests.e2e.cluster.pod import FINAL_PHASES, RunningPod, delete_now
 from tests.e2e.cluster.spaces import HUB, Space, Spaces
 from tests.e2e.cluster.volumes import Volumes
 from tests.e2e.harness.builders import JsonObject, ready_condition
-from tests.e2e.harness.client import STRATEGIC_PATCH, ApiClient
+from tests.e2e.harness.client import ApiClient
 from tests.e2e.harness.connection import ApiError
+from tests.e2e.harness.following import Follower, Key, key_of
+from tests.e2e.harness.kubelet import write_status
 from tests.e2e.harness.reaper import Reaper
 
 # Of pods without processes: nobody listens there.
@@ -156,7 +157,6 @@ class Kubelets:
 
     def _idle(self, pod: JsonObject) -> None:
         """Have a pod without processes be up."""
-        metadata = pod["metadata"]
         address = next(self._addresses)
         status = {
             "phase": "Running",
@@ -179,14 +179,7 @@ class Kubelets:
             ],
         }
         try:
-            self._client.patch(
-                "Pod",
-                metadata["name"],
-                {"metadata": {"uid": metadata["uid"]}, "status": status},
-                namespace=metadata["namespace"],
-                subresource="status",
-                content_type=STRATEGIC_PATCH,
-            )
+            write_status(self._client, pod, status)
         except ApiError as error:
             if error.reason not in {"NotFound", "Conflict"}:
                 raise

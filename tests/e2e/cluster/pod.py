@@ -12,8 +12,9 @@ from tests.e2e.cluster.probes import Prober
 from tests.e2e.cluster.spaces import Space
 from tests.e2e.cluster.volumes import VolumeError
 from tests.e2e.harness.builders import JsonObject
-from tests.e2e.harness.client import STRATEGIC_PATCH, ApiClient
+from tests.e2e.harness.client import ApiClient
 from tests.e2e.harness.connection import ApiError, UnreachableError
+from tests.e2e.harness.kubelet import write_status
 
 STEP_SECONDS: Final = 0.1
 RETRY_SECONDS: Final = 1.0
@@ -222,16 +223,7 @@ class RunningPod:
     def _write_status(self) -> None:
         status = self._status()
         if status != self._written:
-            metadata = self._around.pod["metadata"]
-            self._around.client.patch(
-                "Pod",
-                metadata["name"],
-                # The UID has a patch of another pod of that name refused.
-                {"metadata": {"uid": metadata["uid"]}, "status": status},
-                namespace=metadata["namespace"],
-                subresource="status",
-                content_type=STRATEGIC_PATCH,
-            )
+            write_status(self._around.client, self._around.pod, status)
             self._written = status
 
     def _status(self) -> JsonObject:

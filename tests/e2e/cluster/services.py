@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.e2e.cluster.following import Follower, Key, key_of
 from tests.e2e.cluster.spaces import Spaces
 from tests.e2e.harness.builders import JsonObject
 from tests.e2e.harness.client import ApiClient
+from tests.e2e.harness.following import Follower, Key, key_of
 
 CHUNK_BYTES: Final = 65_536
 SLICE_API: Final = "discovery.k8s.io/v1"

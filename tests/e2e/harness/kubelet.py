@@ -1,15 +1,13 @@
 """Plays the kubelets' part: nobody else runs the pods that are bound."""
 
-import threading
 from collections.abc import Callable
 from typing import Final, Self
 
 from tests.e2e.harness.builders import JsonObject, ready_condition
 from tests.e2e.harness.client import STRATEGIC_PATCH, ApiClient
-from tests.e2e.harness.connection import ApiError, UnreachableError
-from tests.e2e.harness.watching import WatchStream
+from tests.e2e.harness.connection import ApiError
+from tests.e2e.harness.following import Follower
 
-RETRY_SECONDS: Final = 0.1
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 # pod -> the phase that it should have now, with a reason after a slash if there is one;
@@ -41,55 +39,21 @@ class KubeletStandIn:
     def __init__(self, client: ApiClient, rule: PhaseRule = keep_running) -> None:
         self._client = client
         self._rule = rule
-        self._stopping = threading.Event()
-        self._stream: WatchStream | None = None
-        self._lock = threading.Lock()  # around `_stream` and `_stopping`
-        self._thread = threading.Thread(target=self._run, name="kubelet stand-in")
+        self._follower = Follower(
+            client,
+            "Pod",
+            on_change=self._handle,
+            on_end=lambda _: None,
+            query={"fieldSelector": "spec.nodeName!="},
+        )
 
     def __enter__(self) -> Self:
-        self.start()
+        self._follower.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Start to run pods."""
-        self._thread.start()
-
-    def stop(self) -> None:
         """Stop; pods keep the phase that they have."""
-        with self._lock:
-            self._stopping.set()
-            if self._stream is not None:
-                self._stream.close()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._list_and_watch()
-            except (ApiError, UnreachableError):
-                self._stopping.wait(RETRY_SECONDS)
-
-    def _list_and_watch(self) -> None:
-        bound = {"fieldSelector": "spec.nodeName!="}
-        page = self._client.list_page("Pod", query=bound)
-        for pod in page["items"]:
-            self._handle(pod)
-        stream = self._client.watch(
-            "Pod", resource_version=page["metadata"]["resourceVersion"], query=bound
-        )
-        with self._lock:
-            self._stream = stream
-            if self._stopping.is_set():
-                stream.close()
-        with stream:
-            for event in stream:
-                if event["type"] in {"ADDED", "MODIFIED"}:
-                    self._handle(event["object"])
-                elif event["type"] == "ERROR":
-                    return
+        self._follower.stop()
 
     def _handle(self, pod: JsonObject) -> None:
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
@@ -110,6 +74,19 @@ class KubeletStandIn:
             # The pod may be gone, or another one of its name be there, by now.
             if error.reason not in {"NotFound", "Conflict"}:
                 raise
+
+
+def write_status(client: ApiClient, pod: JsonObject, status: JsonObject) -> None:
+    """Write a part of a pod's status; one of another pod of its name is refused."""
+    metadata = pod["metadata"]
+    client.patch(
+        "Pod",
+        metadata["name"],
+        {"metadata": {"uid": metadata["uid"]}, "status": status},
+        namespace=metadata["namespace"],
+        subresource="status",
+        content_type=STRATEGIC_PATCH,
+    )
 
 
 def set_phase(

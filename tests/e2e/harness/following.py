@@ -1,4 +1,4 @@
-"""List and watch of one kind, in a thread, for as long as the cluster runs."""
+"""List and watch of one kind, in a thread, whatever becomes of the API server."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from tests.e2e.harness.client import ApiClient
 from tests.e2e.harness.connection import ApiError, UnreachableError
 from tests.e2e.harness.watching import WatchStream
 
-RETRY_SECONDS: Final = 0.2
+RETRY_SECONDS: Final = 0.1
 
 Key = tuple[str, str, str]  # namespace, name, UID
 
