@@ -23,7 +23,7 @@ class TcpProxy:
     """Forwards connections to a port; faults act on bytes from server to client.
 
     With several ports, each connection goes to the next one in turn; with none, it is
-    reset.
+    reset at its first byte.
 
     An event loop in a thread of its own does the work; every method may be called
     from the test's thread at any time and acts on open connections, too.
@@ -90,7 +90,11 @@ class TcpProxy:
         self._in_loop(self._flowing.set)
 
     def refuse(self, *, on: bool = True) -> None:
-        """Reset new connections at once, or accept them again."""
+        """Reset new connections at their first byte, or accept them again.
+
+        A connection that is reset before its TLS handshake begins stays open in
+        CPython's ``SSLSocket``, until it is collected with a warning.
+        """
         self._is_refusing = on
 
     def cut(self) -> None:
@@ -142,6 +146,7 @@ class TcpProxy:
             async with self._closing(to_client):
                 target_port = next(self._targets, None)
                 if self._is_refusing or target_port is None:
+                    await from_client.read(1)
                     _reset(to_client)
                     return
                 from_server, to_server = await asyncio.open_connection(
