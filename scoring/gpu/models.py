@@ -22,6 +22,9 @@ _JOINED: Final = re.compile(r"[\s_-]+")
 
 _VENDOR_PREFIX: Final = "nvidia-"
 
+# How drivers of virtual machines begin a name, the older ones with GRID.
+_DRIVER_PREFIXES: Final = ("nvidia", "grid")
+
 # The board, the slices of one that MIG has cut, frame buffer, series, extras.
 _VIRTUAL: Final = re.compile(
     r"(?:grid-)?(?P<board>[a-z0-9-]+?)-(?:[1-9]-)?(?P<gib>\d{1,3})[abcq]"
@@ -179,15 +182,18 @@ class GpuTable:
     def find_with_parts(self, name: str, label: str = "") -> tuple[Models, int]:
         """Return what `find` does, and of a virtual GPU its board and memory, bytes.
 
-        Names of virtual GPUs say both: ``A10-4Q``, ``GRID-A100D-1-10CME``.
+        Names of virtual GPUs say both: ``A10-4Q``, ``GRID-A100D-1-10CME``. Where the
+        board is not known, a name that a driver writes tells of one all the same;
+        others may be of something else, as ``Ascend-910B``.
         """
         models = self.find(name, label)
         found = None if models else _VIRTUAL.fullmatch(normal_name(name))
         if found is None:
             return models, 0
         models = self.boards.get(found["board"]) or self.find(found["board"])
-        size = int(found["gib"]) * GIB or GIB // 2  # 0 stands for 512 MiB
-        return models, size if models else 0
+        if not models and not name.strip().lower().startswith(_DRIVER_PREFIXES):
+            return models, 0
+        return models, int(found["gib"]) * GIB or GIB // 2  # 0 stands for 512 MiB
 
     def synonyms(self, name: str) -> frozenset[str]:
         """Return, in normal form, all names that stand for the same as `name`."""

@@ -91,6 +91,7 @@ PRODUCTS: Final = {
     "NVIDIA-GeForce-RTX-4090": ("RTX-4090", 24),
     "NVIDIA-GeForce-RTX-4090-D": ("RTX-4090-D", 24),
     "NVIDIA-RTX-5880-Ada-Generation": ("RTX-5880-Ada", 48),
+    "NVIDIA-A800-40GB-Active": ("A800-PCIE-40GB", 40),
     "NVIDIA-RTX-PRO-5000-Blackwell": ("RTX-PRO-5000", 48),
     "NVIDIA-RTX-PRO-5000-72GB-Blackwell": ("RTX-PRO-5000-72GB", 72),
     "NVIDIA-GB10": ("GB10", 128),
@@ -118,7 +119,10 @@ def test_a_product_name_is_that_of_one_model(
     assert holds(gpus, model)
 
 
-@pytest.mark.parametrize("product", ["GRID-P6-4Q", "NVIDIA-A16-4QX", "NVIDIA-T400"])
+@pytest.mark.parametrize(
+    "product",
+    ["NVIDIA-A16-4QX", "NVIDIA-T400", "GH200L", "Ascend-910B", "MI-300A", "Acme-4C"],
+)
 def test_a_product_that_the_table_lacks_keeps_its_own_name(product: str) -> None:
     gpus = gpus_of({PRODUCT: product, MEMORY: "4096"})
 
@@ -284,7 +288,7 @@ A100: Final = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
 def test_the_table_of_the_package_has_no_name_twice() -> None:
     table = default_table()
 
-    assert len(table.models) == 79
+    assert len(table.models) == 80
     assert all(model.memory for model in table.models.values())
 
 

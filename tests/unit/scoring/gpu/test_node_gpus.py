@@ -305,6 +305,15 @@ def stated(mib: int) -> Bounds:
         pytest.param({PRODUCT: "GRID-T4-2B4"}, "T4", gib(2), id="virtual, 4 screens"),
         pytest.param({PRODUCT: "GRID-M60-0Q"}, "M60", Bounds(512 * MIB, 512 * MIB),
                      id="virtual, half a GiB"),
+        pytest.param({PRODUCT: "GRID-P6-4Q"}, "GRID-P6-4Q", gib(4),
+                     id="virtual, on an unknown board"),
+        pytest.param({PRODUCT: "GRID-P6-4Q", MEMORY: "3806"}, "GRID-P6-4Q",
+                     gib(4), id="virtual, on an unknown board, less its reserve"),
+        pytest.param({PRODUCT: "NVIDIA-RTX5000-Ada-32Q", MEMORY: "16384"},
+                     "NVIDIA-RTX5000-Ada-32Q", stated(16384),
+                     id="virtual, on an unknown board, and less than its name says"),
+        pytest.param({PRODUCT: "NVIDIA-H100XL-94C"}, "NVIDIA-H100XL-94C", gib(94),
+                     id="virtual, of a family"),
     ],
 )  # fmt: skip
 def test_a_part_of_a_card_is_no_card_and_has_the_stated_memory(
@@ -344,6 +353,62 @@ def test_a_card_is_whole_where_about_its_nominal_memory_is_stated(
     gpus = gpus_of(labels)
 
     assert (gpus.memory, gpus.is_whole) == (memory, True)
+
+
+# Of each board the name of a virtual GPU as NVIDIA's tables have it, with the model
+# and the GiB of frame buffer; a share of the model, even with all of its memory.
+VIRTUAL: Final = {
+    "GRID-P100-16C": ("P100-PCIE-16GB", 16),
+    "GRID-P100C-12Q": ("P100-PCIE-12GB", 12),
+    "GRID-P100X-4A": ("P100-SXM2-16GB", 4),
+    "GRID-P40-1B4": ("P40", 1),
+    "GRID-V100-4Q": ("V100-PCIE-16GB", 4),
+    "GRID-V100D-8Q": ("V100-PCIE-32GB", 8),
+    "GRID-V100DX-32C": ("V100-SXM2-32GB", 32),
+    "GRID-RTX6000P-24C": ("Quadro-RTX-6000", 24),
+    "NVIDIA-A100-40C": ("A100-PCIE-40GB", 40),
+    "NVIDIA-A100X-1-5CME": ("A100-SXM4-40GB", 5),
+    "A800-1-10C": ("A800-PCIE-40GB", 10),
+    "NVIDIA-A800-40C": ("A800-PCIE-40GB", 40),
+    "NVIDIA-A800D-80C": ("A800-PCIE-80GB", 80),
+    "NVIDIA-A30-2-12C": ("A30", 12),
+    "NVIDIA-L40S-48Q": ("L40S", 48),
+    "NVIDIA-H100L-94C": ("H100-NVL", 94),
+    "NVIDIA-H20-96C": ("H20", 96),
+    "NVIDIA-H200X-1-18C": ("H200-SXM5", 18),
+    "NVIDIA-GH200-96C": ("GH200-96GB", 96),
+    "NVIDIA-GH200L-144C": ("GH200-144GB", 144),
+}
+
+
+@pytest.mark.parametrize(
+    ("product", "model", "size"),
+    [pytest.param(name, *meant, id=name) for name, meant in VIRTUAL.items()],
+)
+def test_a_virtual_gpu_is_a_part_of_one_model_with_the_memory_of_its_name(
+    product: str, model: str, size: int
+) -> None:
+    gpus = gpus_of({PRODUCT: product, "nvidia.com/gpu.count": "1"})
+
+    assert (gpus.model, gpus.memory, gpus.is_whole) == (model, gib(size), False)
+
+
+@pytest.mark.parametrize(
+    ("product", "family"),
+    [
+        ("GRID-V100L-16C", "v100-16gb"),
+        ("NVIDIA-H100XL-47C", "h100"),
+        ("NVIDIA-H100XS-64C", "h100"),
+        ("NVIDIA-H800L-94C", "h800"),
+    ],
+)
+def test_a_virtual_gpu_of_a_board_that_is_no_model_is_of_its_family(
+    product: str, family: str
+) -> None:
+    gpus = gpus_of({PRODUCT: product})
+
+    assert family in gpus.names
+    assert not gpus.is_whole
 
 
 MI300X: Final = {AMD_PRODUCT: "AMD_Instinct_MI300X_OAM"}
