@@ -112,6 +112,10 @@ REGISTRATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
         "gpuResources": ["x.io/gpu", "y.io/gpu", "z.io/a-*"],
         "injection": {"triggerAnnotation": "example.com/type"},
     },
+    "other prefixes alone": {"managedPrefixes": ["x.io/"]},
+    "exact resources alone": {"managedPrefixes": []},
+    "prefixes alone": {"gpuResources": []},
+    "types alone": {"managedPrefixes": [], "gpuResources": []},
 }
 
 
