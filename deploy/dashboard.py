@@ -90,7 +90,11 @@ ROWS: Final[Mapping[str, Sequence[Panel]]] = {
             {"{{pool}} {{resource}}": gpus("stranded", "pool, resource")},
             text="Free where no request of the last hour fits.",
         ),
-        Panel("Pods that wait", {"pods": "max(gpu_extender_pending_gpu_pods)"}),
+        Panel(
+            "Pods that wait",
+            {"{{class}}": "max by (class) (gpu_extender_pending_gpu_pods) > 0"},
+            text="By what keeps them from a node; docs/metrics.md has the classes.",
+        ),
         Panel(
             "Oldest pod that waits",
             {"age": "max(gpu_extender_oldest_pending_gpu_pod_seconds)"},

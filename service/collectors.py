@@ -42,21 +42,26 @@ class ClusterCollector(Collector):
         Returns what pods ask for these days: free GPUs that serve none are stranded.
     pool_labels : sequence of str
         Labels that name a node's pool; the first that a node has counts.
+    count_pending : callable
+        Returns how many pods of a snapshot are pending, by class of reasons.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last one is named
         self,
         source: SnapshotSource,
         is_speaker: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
         requests: Callable[[], Sequence[Request]] = tuple,
         pool_labels: Sequence[str] = (),
+        *,
+        count_pending: Callable[[Snapshot], Mapping[str, int]] = lambda _: {},
     ) -> None:
         self._source = source
         self._is_speaker = is_speaker
         self._clock = clock
         self._requests = requests
         self._pool_labels = pool_labels
+        self._count_pending = count_pending
 
     def collect(self) -> list[Metric]:
         """Return the gauges of this moment."""
@@ -73,6 +78,12 @@ class ClusterCollector(Collector):
             "GPUs, shares and slices of them, by type, resource and pool of nodes.",
             labels=["type", "resource", "pool", "state"],
         )
+        pending = GaugeMetricFamily(
+            "gpu_extender_pending_gpu_pods",
+            "Pods that ask for a managed resource and have no node, by what keeps them"
+            " from one.",
+            labels=["class"],
+        )
         if self._is_speaker():
             values: tuple[float, ...] = (0,) * len(families)
             with contextlib.suppress(NotSyncedError):
@@ -83,9 +94,11 @@ class ClusterCollector(Collector):
                     gpus.add_metric(labels, amount)
                 for name in sorted(snapshot.failing_nodes)[:MAX_FAILING]:
                     named.add_metric([name], 1)
+                for name, count in self._count_pending(snapshot).items():
+                    pending.add_metric([name], count)
             for family, value in zip(families, values, strict=True):
                 family.add_metric([], value)
-        return [*families, named, gpus]
+        return [*families, named, gpus, pending]
 
 
 # metric -> its text
@@ -105,11 +118,9 @@ CLUSTER_GAUGES: Final = {
     "gpu_extender_unreadable_device_nodes": (
         "Nodes whose pods' annotations about their GPUs contradict the node."
     ),
-    "gpu_extender_pending_gpu_pods": (
-        "Pods that ask for a managed resource and have no node; gated ones left out."
-    ),
     "gpu_extender_oldest_pending_gpu_pod_seconds": (
-        "Time since the oldest of them was created; 0 without one."
+        "Time since the oldest pod was created that asks for a managed resource and has"
+        " no node; gated ones left out, 0 without one."
     ),
 }
 
@@ -124,7 +135,6 @@ def _count_whole_cluster(snapshot: Snapshot, now: float) -> tuple[float, ...]:
         int(np.count_nonzero(np.array(is_unread)[snapshot.gpus.codes])),
         sum(bool(node.links.fault) for node in snapshot.facts),
         int(np.count_nonzero(snapshot.gpus.free_sets == CONTRADICTED)),
-        len(created),
         max(now - min(created, default=now), 0.0),
     )
 

@@ -22,10 +22,12 @@ from extender.events.notices import NoticedPod
 from extender.events.plan import EventPlan
 from extender.events.reasons import Reasons
 from extender.events.writer import EventWriter
+from extender.explain.pending import PendingClasses
 from extender.tracking.binding_audit import BindingAudit
 from extender.tracking.deferred import DeferredThread
 from extender.tracking.last_answers import LastAnswers
 from extender.tracking.recent_requests import RecentRequests
+from extender.verbs.fresh_snapshot import GivingWay
 from extender.verbs.options import VerbOptions
 from injector.fallback.chains import find_chain_faults
 from injector.steps import DEFAULT_SCHEDULER
@@ -258,6 +260,10 @@ class Runtime:
         self._elector = self._build_elector(own_pod)
         register(CacheCollector(self.cell, self.ages, self._ledger.counts))
         requests = RecentRequests(self.cell)
+        slots = build_slots(settings.server, settings.webhook)
+        pending = PendingClasses(
+            lambda: self.live.verb_options, GivingWay(lambda: slots["extender"].begun)
+        )
         register(
             ClusterCollector(
                 self.cell,
@@ -265,6 +271,7 @@ class Runtime:
                 self._clock,
                 requests.current,
                 settings.labels.pools,
+                count_pending=pending.count,
             )
         )
         self._notices = PodNotices(self.cell, self._tell_noticed)
@@ -298,7 +305,6 @@ class Runtime:
             self._registrar,
             self.metrics.reloaded,
         )
-        slots = build_slots(settings.server, settings.webhook)
         register(FaceCollector(slots, self._certificate))
         is_watched = settings.cluster.source == "kubernetes"
         self._api = self._connect() if is_watched else None

@@ -4,15 +4,14 @@ Pure but for its own memory: no I/O, no clock, no thread.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
-
-import msgspec
 
 from cluster.decode.objects import PodRecord
 from extender.events.event import NORMAL, WARNING, Event, Regarding, key_of
 from extender.events.notices import MAX_PODS_OF_OWNER, NoticeQueue
+from extender.explain.pending import kind_key
 from scoring.neighbours import labels_of_repelled
 from scoring.protocols import FailingNode
 from scoring.snapshot import Snapshot
@@ -396,30 +395,3 @@ class _Describer:
             return
         self._may_describe = False
         self._plan.describe(kind, self._snapshot, self._monotonic)
-
-
-# What makes one pod of many.
-_OWN: Final[Mapping[str, object]] = {
-    "uid": "",
-    "namespace": "",
-    "name": "",
-    "generate_name": "",
-    "owner_uid": "",
-    "owner": None,
-    "created": 0.0,
-    "unschedulable_since": None,
-}
-
-
-def kind_key(record: PodRecord, labels_read: frozenset[str] | None = None) -> bytes:
-    """Return the same for pods of which the same is told.
-
-    `labels_read` are those that running pods ask for, with the namespace; None where
-    none does.
-    """
-    own = {**_OWN, "labels": {}}
-    if labels_read is not None:
-        own["labels"] = {k: v for k, v in record.labels.items() if k in labels_read}
-    if labels_read is not None or record.group:
-        del own["namespace"]
-    return msgspec.json.encode(msgspec.structs.replace(record, **own))

@@ -10,17 +10,10 @@ from extender.explain.explain import explain
 from extender.explain.pod import subject_of_record
 from extender.explain.summary import note_of, summarize
 from extender.explain.table import printable
-from extender.verbs.fresh_snapshot import NO_DEADLINE
+from extender.verbs.fresh_snapshot import NO_DEADLINE, GivingWay
 from extender.verbs.options import VerbOptions
 from extender.wire.filter import WireError
 from scoring.snapshot import Snapshot
-
-# As explanations do where a verb was called.
-REST_SECONDS: Final = 0.02
-
-# So much work may come before a rest: less is over before another thread, which waits
-# 5 ms for the interpreter, would have asked for it.
-WORK_SECONDS: Final = 0.004
 
 UNREADABLE: Final = "unreadable"
 
@@ -48,11 +41,7 @@ class Reasons:
         busy: Callable[[], float] = time.thread_time,
     ) -> None:
         self._options = options
-        self._begun = begun
-        self._rest = rest
-        self._busy = busy
-        self._seen = 0
-        self._rest_from = float("-inf")
+        self._giving_way = GivingWay(begun, rest, busy)
 
     def __call__(self, record: PodRecord, snapshot: Snapshot) -> Told:
         """Return what is told of a pending pod."""
@@ -61,20 +50,9 @@ class Reasons:
             subject = subject_of_record(record, options)
         except WireError as error:
             return Told(f"The pod cannot be judged: {error}.", frozenset({UNREADABLE}))
-        self._seen = self._begun()
-        self._rest_from = self._busy() + WORK_SECONDS
-        deadline = NO_DEADLINE.giving_way(self._give_way)
+        self._giving_way.start()
+        deadline = NO_DEADLINE.giving_way(self._giving_way)
         explanation = explain(subject, snapshot, options, deadline=deadline)
         summary = summarize(explanation, deadline=deadline)
         note, classes = note_of(summary)
         return Told(printable(note), classes, is_warning=not summary.fits)
-
-    def _give_way(self) -> None:
-        """Rest after some work where a verb was called since it was last asked."""
-        if self._busy() < self._rest_from:
-            return
-        begun = self._begun()
-        if begun != self._seen:
-            self._seen = begun
-            self._rest(REST_SECONDS)
-        self._rest_from = self._busy() + WORK_SECONDS

@@ -61,7 +61,7 @@ KEPT_AWAY: Final = "podAntiAffinity"
 NOT_ALONE: Final = "exclusive"
 TOO_FULL: Final = "full"
 
-_ORDER: Final = (
+ORDER: Final = (
     WRONG_NAME,
     NO_RESOURCE,
     GPU_TYPE,
@@ -149,6 +149,20 @@ class FailedChecks:
             counts += check.failed * (_HOPELESS if check.kind == NO_RESOURCE else 1)
         return counts
 
+    def nearest(self, node_count: int) -> FailedCheck:
+        """Return the check that keeps a pod from the nodes which come nearest.
+
+        A node counts under the first check that it fails, and the last of these is the
+        nearest to being mended; of one class, that of the most nodes.
+        """
+        left = np.ones(node_count, dtype=np.bool_)
+        found: list[tuple[int, int, FailedCheck]] = []
+        for check in self.failed:
+            if count := int(np.count_nonzero(check.failed & left)):
+                found.append((ORDER.index(check.kind), count, check))
+            left &= ~check.failed
+        return max(found, key=lambda item: item[:2])[2]
+
 
 def list_failed_checks(
     explanation: Explanation, judged: Judged, check: Callable[[], None] = lambda: None
@@ -175,7 +189,7 @@ def list_failed_checks(
     ):
         check()
         found += part()
-    order = {kind: rank for rank, kind in enumerate(_ORDER)}
+    order = {kind: rank for rank, kind in enumerate(ORDER)}
     failing = [check for check in found if check.failed.any()]
     # Of a node that lacks GPUs and more, the GPUs are told.
     failing.sort(key=lambda check: (order[check.kind], "/" not in check.resource))

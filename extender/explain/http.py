@@ -23,7 +23,12 @@ from extender.explain.pod import (
 from extender.explain.summary import QUOTA
 from extender.explain.summary_text import render_page
 from extender.tracking.last_answers import LastAnswers
-from extender.verbs.fresh_snapshot import Deadline, DeadlineError, deadline_of
+from extender.verbs.fresh_snapshot import (
+    REST_SECONDS,
+    Deadline,
+    DeadlineError,
+    deadline_of,
+)
 from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import Assumed
 from extender.wire.fields import DECODE_ERRORS, decode_message
@@ -72,11 +77,6 @@ FITS_HEADER: Final = "Gpu-Extender-Fits"
 
 # An explanation of a large cluster takes as long as several calls of the verbs.
 MAX_EXPLANATIONS: Final = 2
-
-
-# While the verbs are called, an explanation rests so long after each of its stages:
-# a worker computes at the cost of another, and kube-scheduler waits for its answers.
-REST_SECONDS: Final = 0.02
 
 
 class ExplainResource:

@@ -1,4 +1,7 @@
-"""`SnapshotWait` for a newer snapshot before a refusal, and a request's `Deadline`."""
+"""`SnapshotWait` for a newer snapshot before a refusal, and a request's `Deadline`.
+
+`GivingWay` is for work that nobody waits for as kube-scheduler waits for its answers.
+"""
 
 import threading
 import time
@@ -12,6 +15,14 @@ from scoring.snapshot import Snapshot
 WAITS_PER_SECOND: Final = 5.0
 
 MAX_SAVED_WAITS: Final = 5.0
+
+# While the verbs are called, an explanation rests so long between its stages: a worker
+# computes at the cost of another, and kube-scheduler waits for its answers.
+REST_SECONDS: Final = 0.02
+
+# So much work may come before a rest: less is over before another thread, which waits
+# 5 ms for the interpreter, would have asked for it.
+WORK_SECONDS: Final = 0.004
 
 
 class NewerSnapshots(Protocol):
@@ -114,6 +125,47 @@ class Deadline:
         late_seconds = self._monotonic() - self._at_seconds
         if late_seconds >= 0:
             raise DeadlineError(f"deadline: passed {late_seconds:.3f} s ago")
+
+
+class GivingWay:
+    """Rests after some work where a verb was called meanwhile; one thread calls it.
+
+    Parameters
+    ----------
+    begun : callable
+        Returns how many requests of the extender's face were begun since the start.
+    rest : callable
+        Waits so many seconds.
+    busy : callable
+        Returns the seconds that this thread has worked.
+    """
+
+    def __init__(
+        self,
+        begun: Callable[[], int] = lambda: 0,
+        rest: Callable[[float], None] = time.sleep,
+        busy: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._begun = begun
+        self._rest = rest
+        self._busy = busy
+        self._seen = 0
+        self._rest_from = float("-inf")
+
+    def start(self) -> None:
+        """Begin with some work: calls until now do not count."""
+        self._seen = self._begun()
+        self._rest_from = self._busy() + WORK_SECONDS
+
+    def __call__(self) -> None:
+        """Rest, if there was enough work and a call since this was last asked."""
+        if self._busy() < self._rest_from:
+            return
+        begun = self._begun()
+        if begun != self._seen:
+            self._seen = begun
+            self._rest(REST_SECONDS)
+        self._rest_from = self._busy() + WORK_SECONDS
 
 
 # For a call that nobody limits.

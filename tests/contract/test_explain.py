@@ -18,12 +18,13 @@ import pytest
 from cluster.dump import load_dump
 from cluster.ledger.ledger import Ledger
 from extender.explain.explain import explain
-from extender.explain.http import REST_SECONDS, ExplainResource
+from extender.explain.http import ExplainResource
 from extender.explain.page import ALL_NODES, build_page
 from extender.explain.pod import Admit, ReviewedPod, read_subject
 from extender.explain.templates import PodTemplate
 from extender.tracking.assumed_pods import AssumedPods
 from extender.tracking.last_answers import LastAnswers
+from extender.verbs.fresh_snapshot import REST_SECONDS
 from service.commands.cli import main
 from service.runtime import build_verb_options
 from tests.builders import (

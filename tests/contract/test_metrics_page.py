@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.ledger.writer import SnapshotCell
+from extender.explain.pending import PendingClass
 from scoring.resources import ResourceScope
 from service.collectors import (
     CacheCollector,
@@ -55,5 +56,13 @@ def test_each_metric_is_on_the_page_with_its_type_and_labels() -> None:
         "gpu_extender_uncalled_bindings_total": {"resource"},
         "gpu_extender_unsent_resources": {"resource"},
         "gpu_extender_node_failing": {"node"},
+        "gpu_extender_pending_gpu_pods": {"class"},
     }
     assert {name: set(rows[name][1]) for name in labels} == labels
+
+
+def test_each_class_of_pending_pods_is_on_the_page() -> None:
+    _, _, rows = PAGE.read_text().partition("| `class` of pending pods |")
+    rows, _, _ = rows.partition("\n\n")
+
+    assert re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE) == list(PendingClass)

@@ -30,21 +30,22 @@ from tests.pending_pods import (
     make_nodes,
 )
 
-REFUSED: Final = (
-    "accelerator selector",
-    "full type",
-    "exclusive",
-    "wrong type",
-    "too many GPUs",
-    "MIG absent",
-    "taint",
-    "cordon",
-    "memory",
-    "shares",
-    "CPU",
-    "misspelt type",
-)
-KEPT_AWAY: Final = ("host port", "kept away")
+# why it is pending -> its class in the metrics
+REFUSED: Final = {
+    "accelerator selector": "node_rules",
+    "full type": "full",
+    "exclusive": "full",
+    "wrong type": "other_gpus",
+    "too many GPUs": "not_offered",
+    "MIG absent": "not_offered",
+    "taint": "node_rules",
+    "cordon": "node_rules",
+    "memory": "other_gpus",
+    "shares": "other_gpus",
+    "CPU": "resources",
+    "misspelt type": "other_gpus",
+}
+KEPT_AWAY: Final = {"host port": "node_rules", "kept away": "node_rules"}
 INVALID: Final = ("no limit", "half a GPU", "request unlike the limit")
 UNTOLERATED: Final = "node(s) had untolerated taint(s)"
 SEEN_SECONDS: Final = 20.0
@@ -119,6 +120,18 @@ def start_scheduler(product: Product) -> None:
     product.start_scheduler({**config, "percentageOfNodesToScore": 100})
 
 
+def assert_counted(product: Product, found: str) -> None:
+    """Assert that the one pending pod is of a class, as soon as it was judged."""
+    pods = "gpu_extender_pending_gpu_pods"
+    service = product.service
+    wait_for(
+        lambda: service.metric(pods, **{"class": found}) == 1,
+        timeout_seconds=SEEN_SECONDS,
+        what=f"a pending pod of the class {found}",
+    )
+    assert service.metric(pods) == 1
+
+
 def assert_explained_and_helped(
     product: Product, why: str, pod: Mapping[str, Any], name: str
 ) -> None:
@@ -131,6 +144,7 @@ def assert_explained_and_helped(
     assert refusal["reason"] == "Unschedulable", why
     assert not summary["fits"], why
     assert reasons_in(refusal["message"]) == summary["schedulerReasons"], why
+    assert_counted(product, {**REFUSED, **KEPT_AWAY}[why])
     remedy = msgspec.convert(summary["remedies"][0], Remedy)
     put_right(client, remedy, pod, name)
     assert wait_until_bound(client, name), f"{why}: {remedy.text}"

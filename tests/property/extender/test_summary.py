@@ -7,13 +7,22 @@ from hypothesis import strategies as st
 
 from extender.explain.explain import explain
 from extender.explain.page import build_page
-from extender.explain.pod import read_subject
+from extender.explain.pending import PendingClass, PendingClasses, classify
+from extender.explain.pod import read_subject, subject_of_record
 from extender.explain.summary import Summary, summarize
 from extender.explain.summary_text import MAX_LINES, render_summary
 from extender.explain.table import WIDTH
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
-from tests.builders import GPU, Tree, make_container, make_node, make_pod, make_snapshot
+from tests.builders import (
+    GPU,
+    Tree,
+    make_container,
+    make_node,
+    make_pod,
+    make_pod_record,
+    make_snapshot,
+)
 from tests.extender_app import make_settings
 from tests.pending_pods import EXCLUSIVE, MEMORY, TYPE, carry_out
 
@@ -179,3 +188,45 @@ def test_every_node_counts_once_and_what_would_help_does(
         assert remedy.node in then, remedy
         is_of_one = remedy.action in {"uncordon", "labelNode"}
         assert len(then) >= (1 if is_of_one else remedy.node_count)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(shapes, max_size=5),
+    st.lists(st.tuples(wishes, st.booleans()), max_size=6),
+    st.sampled_from(ALL_OPTIONS),
+)
+def test_each_pending_pod_counts_in_one_class_and_that_is_told_of_it(
+    drawn: list[dict[str, Any]], asked: list[tuple[dict[str, Any], bool]], options: Any
+) -> None:
+    bound = [pod for n, shape in enumerate(drawn) for pod in bound_to(n, shape)]
+    asking = []
+    for number, (wish, is_gated) in enumerate(asked):
+        pod = pod_of(wish)
+        pod["metadata"].update(name=f"asking-{number}", uid=f"uid-{number}")
+        if is_gated:
+            pod["spec"]["schedulingGates"] = [{"name": "g"}]
+        asking.append(pod)
+    snapshot = make_snapshot(
+        nodes=[node_of(number, shape) for number, shape in enumerate(drawn)],
+        pods=[*bound, *asking],
+    )
+
+    # No round ends early by this clock.
+    counts = PendingClasses(lambda: options, busy=lambda: 0.0).count(snapshot)
+
+    assert sum(counts.values()) == len(asking)
+    expected = dict.fromkeys(PendingClass, 0)
+    for pod, (_, is_gated) in zip(asking, asked, strict=True):
+        record = make_pod_record(pod)
+        found = classify(record, snapshot, options)
+        expected[found] += 1
+        summary = summarize(
+            explain(subject_of_record(record, options), snapshot, options)
+        )
+        assert (found is PendingClass.GATED) == is_gated
+        assert (found is PendingClass.FITS) == summary.fits
+        if found is PendingClass.FULL:
+            told = {"full", "exclusive", "gpuLinks"}
+            assert told & {name.partition(":")[0] for name in summary.reason_classes}
+    assert counts == expected

@@ -12,9 +12,10 @@ import prometheus_client
 import pytest
 
 from cluster.ledger.writer import SnapshotCell
+from extender.explain.pending import PendingClasses
 from scoring.feasibility import Verdict
 from scoring.protocols import FailingNode
-from scoring.snapshot import read_only
+from scoring.snapshot import Snapshot, read_only
 from service.collectors import (
     CLUSTER_GAUGES,
     MAX_FAILING,
@@ -27,7 +28,9 @@ from service.http.middleware import FACE_OF_PATH, FILTER_PATH, RequestMiddleware
 from service.http.pages import MetricsResource
 from service.http.waitress_channel import ARRIVED_KEY
 from service.metrics import Metrics, outcome_of_status
+from service.runtime import build_verb_options
 from tests.builders import make_node, make_pod, make_snapshot
+from tests.extender_app import make_settings
 from tests.fakes.outcomes import make_filter_outcome, make_prioritize_outcome
 
 
@@ -217,6 +220,24 @@ def test_one_replica_names_failing_nodes_but_not_too_many(
     assert found == named
 
 
+def test_pending_pods_are_judged_by_the_replica_that_tells_it_alone() -> None:
+    cell, counted = SnapshotCell(), list[int]()
+    cell.publish(make_snapshot())
+
+    def count(snapshot: Snapshot) -> dict[str, int]:
+        counted.append(snapshot.generation)
+        return {"full": 3}
+
+    for is_speaker, shown in ((False, None), (True, 3)):
+        metrics = Metrics()
+        collector = ClusterCollector(
+            cell, partial(bool, is_speaker), count_pending=count
+        )
+        metrics.registry.register(collector)
+        assert value_of(metrics, "pending_gpu_pods", **{"class": "full"}) == shown
+    assert len(counted) == 1
+
+
 @pytest.mark.parametrize("is_synced", [False, True])
 def test_what_is_so_for_the_whole_cluster_is_told_by_one_replica(
     is_synced: bool,
@@ -249,7 +270,11 @@ def test_gpus_and_pending_pods_of_the_whole_cluster_are_shown() -> None:
     metrics, cell = Metrics(), SnapshotCell()
     cell.publish(make_snapshot(nodes=nodes, pods=pods))
     now = dt.datetime(2026, 11, 28, 11, tzinfo=dt.UTC).timestamp()
-    metrics.registry.register(ClusterCollector(cell, lambda: True, lambda: now))
+    options = build_verb_options(make_settings())
+    classes = PendingClasses(lambda: options)
+    metrics.registry.register(
+        ClusterCollector(cell, lambda: True, lambda: now, count_pending=classes.count)
+    )
 
     def count(model: str, resource: str) -> list[float | None]:
         return [
@@ -262,7 +287,8 @@ def test_gpus_and_pending_pods_of_the_whole_cluster_are_shown() -> None:
     assert count("T4", "nvidia.com/gpu") == [12, 3, 5]
     assert count("", "nvidia.com/mig-1g.10gb") == [7, 0, 7]
     assert count("", "cpu") == [None, None, None]
-    assert value_of(metrics, "pending_gpu_pods") == 2
+    assert value_of(metrics, "pending_gpu_pods", **{"class": "fits"}) == 2
+    assert value_of(metrics, "pending_gpu_pods", **{"class": "full"}) == 0
     assert value_of(metrics, "oldest_pending_gpu_pod_seconds") == 3600
 
 

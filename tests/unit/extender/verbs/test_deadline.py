@@ -5,7 +5,14 @@ import falcon.testing
 import pytest
 
 from extender.http import PreemptResource
-from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline, DeadlineError
+from extender.verbs.fresh_snapshot import (
+    NO_DEADLINE,
+    REST_SECONDS,
+    WORK_SECONDS,
+    Deadline,
+    DeadlineError,
+    GivingWay,
+)
 from extender.verbs.preempt import Preemption
 from scoring.snapshot import Snapshot
 from service.http.waitress_channel import ARRIVED_KEY
@@ -46,6 +53,24 @@ def test_a_check_fails_from_the_deadline_on(now: float, is_late: bool) -> None:
 
 def test_without_a_deadline_nothing_is_late() -> None:
     NO_DEADLINE.check()
+
+
+def test_work_rests_where_a_verb_was_called_meanwhile_but_not_after_little() -> None:
+    clock, calls, rests = Clock(), [7], list[float]()
+    giving_way = GivingWay(lambda: calls[0], rests.append, clock)
+    giving_way.start()
+
+    clock.now += WORK_SECONDS
+    giving_way()  # nobody has called since it began
+    calls[0] += 1
+    giving_way()
+    assert rests == []
+    clock.now += WORK_SECONDS
+    giving_way()
+    clock.now += WORK_SECONDS
+    giving_way()
+
+    assert rests == [REST_SECONDS]
 
 
 # --- in the application ------------------------------------------------------
