@@ -14,6 +14,7 @@ ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "deploy" / "chart"
 HELMS: Final = tuple(build.HELMS)
 NAMESPACE: Final = "gpu-extender"
+HOOK: Final = "helm.sh/hook"
 IMAGE: Final = {"image": {"repository": "registry.example/gpu-extender"}}
 
 # Values of each mode, and of each source of the certificate.
@@ -96,6 +97,17 @@ def render(
     helm: str, values: Mapping[str, Any], *, kubernetes: str = "1.36.3"
 ) -> list[dict[str, Any]]:
     """Return the objects that are installed, in the order of their names."""
+    return [
+        item
+        for item in render_with_hooks(helm, values, kubernetes=kubernetes)
+        if item["metadata"].get("annotations", {}).get(HOOK) != "pre-delete"
+    ]
+
+
+def render_with_hooks(
+    helm: str, values: Mapping[str, Any], *, kubernetes: str = "1.36.3"
+) -> list[dict[str, Any]]:
+    """Return those of an uninstall, too, in the order of their names."""
     text = run(
         helm,
         *("template", "gpu-extender", CHART, "--namespace", NAMESPACE),

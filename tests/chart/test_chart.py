@@ -19,6 +19,7 @@ from service.settings.settings import Settings
 from tests.chart.rendering import (
     CHART,
     HELMS,
+    HOOK,
     IMAGE,
     MODES,
     NAMESPACE,
@@ -26,6 +27,7 @@ from tests.chart.rendering import (
     find,
     merged,
     render,
+    render_with_hooks,
     run,
     settings_of,
 )
@@ -63,6 +65,29 @@ def test_both_helms_render_the_same(mode: str) -> None:
     three, four = (render(helm, MODES[mode]) for helm in HELMS)
 
     assert three == four
+
+
+@pytest.mark.parametrize("mode", ["own scheduler", "rendered registration"])
+def test_helm_3_takes_the_registration_away_before_anything_else(mode: str) -> None:
+    """By a hook that puts one without `webhooks` in its place: it has no rank there."""
+    three, four = (
+        [
+            item
+            for item in render_with_hooks(helm, MODES[mode])
+            if item["kind"] == "MutatingWebhookConfiguration"
+        ]
+        for helm in HELMS
+    )
+    (hook,) = (item for item in three if item not in four)
+
+    assert len(three) == 2
+    assert len(four) == 1
+    assert hook["metadata"]["name"] == four[0]["metadata"]["name"]
+    assert "webhooks" not in hook
+    assert hook["metadata"]["annotations"] == {
+        HOOK: "pre-delete",
+        f"{HOOK}-delete-policy": "before-hook-creation,hook-succeeded",
+    }
 
 
 @pytest.mark.parametrize("minor", MINORS)

@@ -107,7 +107,7 @@ class ByKubectl:
         )
         self.applied.append(text)
         options = ["--server-side"] if self.server_side else []
-        self.cluster.kubectl("apply", *options, "-n", NAME, "-f", "-", stdin=text)
+        self.cluster.kubectl("apply", *options, "-f", "-", stdin=text)
         self._wait()
 
     def upgrade(self, values: Mapping[str, Any]) -> None:
@@ -115,10 +115,11 @@ class ByKubectl:
         self.install(values)
 
     def uninstall(self) -> None:
-        """Delete all that was ever applied."""
+        """Delete the registration, and then all that was ever applied."""
+        self.cluster.kubectl("delete", REGISTRATION, NAME)
         for text in self.applied:
             options = ("--ignore-not-found", "--timeout=4m")
-            self.cluster.kubectl("delete", *options, "-n", NAME, "-f", "-", stdin=text)
+            self.cluster.kubectl("delete", *options, "-f", "-", stdin=text)
 
     def _wait(self) -> None:
         for kind in ("deployment", "daemonset"):
