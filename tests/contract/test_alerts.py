@@ -7,6 +7,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from extender.explain.pending import PendingClass
+
 ROOT: Final = Path(__file__).parents[2]
 RULES: Final = ROOT / "deploy" / "chart" / "files" / "alerts.yaml"
 UNIT_TESTS: Final = ROOT / "tests" / "chart" / "alerts.promtool.yaml"
@@ -33,7 +35,8 @@ def names_on_the_page() -> set[str]:
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
 def test_each_metric_of_a_rule_exists(rule: dict[str, Any]) -> None:
-    words = re.findall(r"\b(?:gpu_extender|apiserver)_\w+", rule["expr"])
+    queries = rule["expr"] + rule["annotations"]["summary"]
+    words = re.findall(r"\b(?:gpu_extender|apiserver)_\w+", queries)
 
     assert words
     assert {SUFFIX.sub("", word) for word in words if word not in OTHERS} <= (
@@ -49,6 +52,14 @@ def test_each_alert_has_a_part_of_the_page() -> None:
     for rule in rules():
         link = f"docs/alerts.md#{rule['alert'].lower()}"
         assert rule["annotations"]["runbook"] == link
+
+
+def test_each_class_of_pods_that_wait_has_a_line_of_what_to_do() -> None:
+    page = (ROOT / "docs" / "alerts.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+
+    without = {PendingClass.GATED, PendingClass.UNJUDGED}  # no alert, and no cause
+    assert rows == [name for name in PendingClass if name not in without]
 
 
 def test_each_alert_has_a_unit_test() -> None:
