@@ -390,8 +390,6 @@ class GpuLabelRules:
         a name stands for several models, those that are too small are out.
         """
         size_of = {name: self.table.models[name].memory for name in models}
-        if any(self.table.models[name].is_unified for name in models):
-            shown = 0  # what labels state is what the system leaves to the GPU
         least, most = min(size_of.values()), max(size_of.values())
         if gpus.is_part:
             known = _size(shown, is_part=True)
@@ -433,14 +431,18 @@ class GpuLabelRules:
     def _shown(self, labels: Mapping[str, str], models: Models) -> tuple[int, bool]:
         """Return what the first memory label states, in bytes; 0 where none does.
 
-        Also whether a label states what no GPU has.
+        Also whether a label states what no GPU has. Those that write 0 know none.
         """
+        if self._are_unified(models):
+            return 0, False  # what labels state is what the system leaves to the GPU
         is_unread = False
         for label in self.memory_labels:
             found = _MEMORY.fullmatch(labels.get(label, ""))
             if found is None:
                 continue
             number = int(found[1])
+            if not number:
+                continue
             size = number * (GIB if found[2].startswith("G") else GIB // 1024)
             if not found[2] and size < GIB and self._are_gib(number, models):
                 size = number * GIB
@@ -448,6 +450,10 @@ class GpuLabelRules:
                 return min(size, MAX_QUANTITY), is_unread
             is_unread = True
         return 0, is_unread
+
+    def _are_unified(self, models: Models) -> bool:
+        """Whether one of the models has no memory but that of the system."""
+        return any(self.table.models[name].is_unified for name in models)
 
     def _are_gib(self, number: int, models: Models) -> bool:
         """Whether so many GiB are about the nominal size of one of the models."""

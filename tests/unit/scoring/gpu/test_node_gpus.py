@@ -461,6 +461,7 @@ def test_memory_is_not_compared_where_a_profile_names_the_unit() -> None:
         pytest.param({AMD_PRODUCT: "AMD_Instinct_MI300A", VRAM: "24G"}, 128, id="AMD"),
         pytest.param({PRODUCT: "NVIDIA-GB10", MEMORY: "16384"}, 128, id="NVIDIA"),
         pytest.param({PRODUCT: "NVIDIA-GB10", MEMORY: "119"}, 128, id="in GiB"),
+        pytest.param({PRODUCT: "NVIDIA-GB10", MEMORY: "0"}, 128, id="none"),
         pytest.param({PRODUCT: "Acme-1", MEMORY: "4096"}, 64, id="of the settings"),
     ],
 )
@@ -487,6 +488,20 @@ def test_labels_say_nothing_of_memory_that_is_that_of_the_system(
         pytest.param({PRODUCT: "NVIDIA-L4"}, False, id="none"),
         pytest.param({PRODUCT: "NVIDIA-L4-MIG-INVALID", MEMORY: "0"}, False,
                      id="an invalid layout has none"),
+        pytest.param({PRODUCT: "NVIDIA-GB10", MEMORY: "0"}, False, id="none stated"),
+        pytest.param({PRODUCT: "NVIDIA-GB10", MEMORY: "512"}, False,
+                     id="that of the system"),
+        pytest.param({AMD_PRODUCT: "AMD_Instinct_MI300A", VRAM: "0G"}, False,
+                     id="none stated, with its unit"),
+        pytest.param({AMD_PRODUCT: "AMD_Instinct_MI300A", VRAM: "512Mi"}, False,
+                     id="that of the system, with its unit"),
+        pytest.param({PRODUCT: "NVIDIA-Thor", MEMORY: "0"}, False,
+                     id="none stated, unknown model"),
+        pytest.param({MEMORY: "0"}, False, id="none stated, no model"),
+        pytest.param({PRODUCT: "NVIDIA-L4", MEMORY: "0"}, False,
+                     id="none stated, known model"),
+        pytest.param({PRODUCT: "NVIDIA-L4", MEMORY: "0", KARPENTER_MEMORY: "4"}, True,
+                     id="none stated, and too small"),
     ],
 )  # fmt: skip
 def test_a_memory_that_no_gpu_has_is_noted(
