@@ -30,6 +30,9 @@ MAX_REFUSED: Final = 50_000
 # After a try that ended in a fault of our own.
 FAULT_SECONDS: Final = 60.0
 
+# A namespace that is still there is tried, and fails again, long before.
+FORGOTTEN_SECONDS: Final = 3600.0
+
 
 class Refusal(NamedTuple):
     """An empty answer: generation of its snapshot, number of nodes offered."""
@@ -57,8 +60,9 @@ class WakeUps:
         self._pods: dict[str, UnschedulablePod] = {}
         # the class that was judged last stands last
         self._groups: dict[PodClass, PodGroup] = {}
-        # of the pods that could not be woken, until one of the namespace is
-        self._failing_namespaces: set[str] = set()
+        # of the pods that could not be woken -> until when the last one waits;
+        # gone when one of the namespace is woken, or an hour after that time
+        self._failing_namespaces: dict[str, float] = {}
         self._feasible_nodes: FeasibleNodes | None = None
         self._generation = -1
         self._device_class_resources: frozenset[str] = frozenset()
@@ -144,7 +148,7 @@ class WakeUps:
 
     def woken(self, wake: Wake, now: float) -> None:
         """Note that a pod was woken: it is not again until it is refused again."""
-        self._failing_namespaces.discard(wake.namespace)
+        self._failing_namespaces.pop(wake.namespace, None)
         pod = self._pods.get(wake.uid)
         if pod is not None:
             pod.is_woken, pod.woken_at, pod.due_at = True, now, None
@@ -162,7 +166,7 @@ class WakeUps:
         pod = self._pods.get(wake.uid)
         if pod is None:
             return False
-        self._failing_namespaces.add(wake.namespace)
+        self._failing_namespaces[wake.namespace] = until
         pod.failures += 1
         pod.postpone(until)
         is_news = pod.failures == 1 and not is_known
@@ -208,6 +212,7 @@ class WakeUps:
         self, snapshot: Snapshot, feasible_nodes: FeasibleNodes, now: float
     ) -> None:
         """Bring the refused pods in step with the pending ones."""
+        self._forget_namespaces(now)
         if not self._pods:
             return
         if snapshot.device_class_resources != self._device_class_resources:
@@ -223,6 +228,14 @@ class WakeUps:
                     self._join_group(pod, record, feasible_nodes)
             elif pod.record is not None or now - pod.noted_at > UNSEEN_SECONDS:
                 self._drop(uid)
+
+    def _forget_namespaces(self, now: float) -> None:
+        """Forget where nothing has failed for long: most are deleted by then."""
+        failing = self._failing_namespaces
+        for namespace in [
+            n for n, at in failing.items() if at + FORGOTTEN_SECONDS < now
+        ]:
+            del failing[namespace]
 
     def _join_group(
         self, pod: UnschedulablePod, record: PodRecord, feasible_nodes: FeasibleNodes

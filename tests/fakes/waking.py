@@ -93,6 +93,11 @@ class Scene:
         self.pods.put(tree)
         self._cell.publish(self.pods.snapshot)
 
+    def remove(self, tree: Tree) -> None:
+        """Delete a node or pod."""
+        self.pods.remove(tree)
+        self._cell.publish(self.pods.snapshot)
+
     def wait(self, seconds: float) -> list[str]:
         """Let time pass, and return the names of the pods that were patched in it."""
         before, end = len(self.tries), self.pods.now + seconds

@@ -7,6 +7,7 @@ import pytest
 
 from cluster.api.protocol import ApiError
 from extender.wakeup.pods import PodGroup
+from extender.wakeup.queue import FORGOTTEN_SECONDS
 from extender.wakeup.waker import FORBIDDEN_SECONDS
 from tests.builders import make_node
 from tests.fakes.waking import Scene, waiting
@@ -186,6 +187,39 @@ def test_a_namespace_without_rights_comes_after_the_others(
     scene.api.fail = lambda _name: None
 
     assert sorted(scene.wait(66)) == denied
+
+
+def test_where_nothing_failed_for_an_hour_is_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene([])
+    scene.api.error = refused(403)
+    for number in range(20):  # each in a namespace that is deleted after a minute
+        pod = waiting(f"n{number:02}-a")
+        scene.put(pod)
+        scene.refuse(pod)
+        scene.put(make_node(gpus=5 + number % 2))
+        assert scene.wait(2) == [f"n{number:02}-a"]
+        scene.remove(pod)
+        scene.pods.now += 58
+    assert len(scene.waker._wake_ups._failing_namespaces) == 20
+
+    scene.pods.now += FORGOTTEN_SECONDS - 10 * 60
+    scene.put(make_node(name="other"))
+    scene.wait(1)
+
+    known = scene.waker._wake_ups._failing_namespaces
+    assert sorted(known) == [f"n{number:02}" for number in range(9, 20)]
+
+    later = [waiting("n00-b"), waiting("n19-b")]
+    for pod in later:
+        scene.put(pod)
+        scene.refuse(pod)
+    scene.put(make_node(gpus=7))
+    scene.wait(2)
+
+    told = [record.__dict__["fields"]["pod"] for record in caplog.records]
+    assert told[20:] == ["n00-b"]
 
 
 def test_pods_that_cannot_be_judged_keep_no_other_waiting(
