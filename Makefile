@@ -118,8 +118,9 @@ image-tree: $(READY)  ## build the files of the image, measure them, start them
 	$(BIN)/python deploy/image/build_tree.py
 	$(BIN)/python -m pytest -q -m image tests/image
 
-release-check: image-tree  ## build wheel, sdist and image, install them in a clean place, run them
-	$(BIN)/python deploy/release_check.py
+release-check: image-tree  ## build wheel, sdist, image and chart, install them in a clean place, run them
+	$(BIN)/python tests/e2e/build.py --chart
+	$(BIN)/python -m deploy.release_check
 
 requirements: $(READY)  ## pin the newest versions, with hashes and without addresses
 	$(BIN)/python -m pip install --quiet pip-tools

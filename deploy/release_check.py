@@ -3,12 +3,18 @@
 The version is that of `pyproject.toml`, and all else that names it must agree: the
 chart, the pages, the headings of `CHANGELOG.md`. Wheel and sdist are built from what is
 committed; the wheel of the sdist must have the same files, and is the one that is run.
+The chart is packed by Helm, and what each Helm makes of the package, in a place with
+nothing else, must be what it makes of the folder.
+
+Run it as ``python -m deploy.release_check``, with both Helms where the end-to-end suite
+has them: ``python tests/e2e/build.py --chart`` builds them.
 """
 
 import argparse
 import contextlib
 import http.client
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,11 +25,13 @@ import time
 import tomllib
 import venv
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from tests.e2e import build as tools
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -39,6 +47,15 @@ MENTIONS: Final = {
     "docs/install.md": r"VERSION=|gpu-extender:|gpu-extender ",
     "deploy/image/Dockerfile": r"VERSION=|REPOSITORY:",
 }
+
+NAME: Final = "gpu-extender"
+
+# Values that the chart is rendered with: both modes, and what each adds.
+RENDERED: Final[Sequence[Mapping[str, Any]]] = (
+    {},
+    {"scheduler": {"enabled": False}},
+    {"metrics": {"prometheusRule": {"enabled": True}}, "grafana": {"enabled": True}},
+)
 
 
 class ReleaseError(RuntimeError):
@@ -126,7 +143,7 @@ def files_of(wheel: Path) -> dict[str, int]:
         }
 
 
-def build_all(folder: Path) -> Path:
+def build_all(folder: Path, version: str) -> Path:
     """Build wheel and sdist; return the sdist's wheel, which has the same files."""
     copy_committed(folder / "source")
     shutil.copytree(folder / "source", folder / "for-the-sdist")
@@ -136,11 +153,61 @@ def build_all(folder: Path) -> Path:
         packed.extractall(folder / "unpacked", filter="data")
     (unpacked,) = (folder / "unpacked").iterdir()
     wheel = build(unpacked, "wheel", folder / "dist")
+    if wheel.name.split("-")[1] != version:
+        raise ReleaseError(f"wheel: wanted {version}, got {wheel.name}")
     ours, theirs = files_of(direct), files_of(wheel)
     if ours != theirs:
         odd = sorted(set(ours.items()) ^ set(theirs.items()))
         raise ReleaseError(f"the wheel of the sdist has other files: {odd[:5]}")
     return wheel
+
+
+def pack_chart(helm: Path, chart: Path, into: Path) -> Path:
+    """Pack a chart; return the file."""
+    into.mkdir(parents=True, exist_ok=True)
+    printed = run(helm, "package", chart, "--destination", into)
+    return Path(printed.strip().rpartition(": ")[2])
+
+
+def find_faults_of_package(
+    package: Path, chart: Path, version: str, helms: Sequence[Path], clean: Path
+) -> Iterator[str]:
+    """Yield what is wrong with a packed chart: its version, or what is made of it.
+
+    Parameters
+    ----------
+    package, chart : Path
+        The packed chart, and the folder that it was made of.
+    helms : sequence of Path
+        Each must make the same of both.
+    clean : Path
+        A new folder, in which nothing but the package is.
+    """
+    if package.name != f"{NAME}-{version}.tgz":
+        yield f"wanted {NAME}-{version}.tgz, got {package.name}"
+    with tarfile.open(package) as packed:
+        member = packed.extractfile(f"{NAME}/Chart.yaml")
+        tree = yaml.safe_load(member.read()) if member else {}
+    for key in ("version", "appVersion"):
+        if str(tree.get(key)) != version:
+            yield f"{package.name}: {key}: wanted {version}, got {tree.get(key)}"
+    clean.mkdir(parents=True)
+    shutil.copy(package, clean)
+    for helm in helms:
+        for values in RENDERED:
+            ours = render(helm, chart, values, clean)
+            if render(helm, clean / package.name, values, clean) != ours:
+                yield f"{package.name}: {helm.name} makes other objects of the folder"
+
+
+def render(helm: Path, chart: Path, values: Mapping[str, Any], home: Path) -> str:
+    """Return what Helm makes of a chart, run in a folder that is also its home."""
+    given = {"image": {"repository": f"registry.invalid/{NAME}"}, **values}
+    homes = {f"HELM_{kind}_HOME": str(home) for kind in ("CACHE", "CONFIG", "DATA")}
+    command = (helm, "template", NAME, chart, "--namespace", NAME, "--values", "-")
+    minor = f"--kube-version={tools.DEFAULT_MINOR}.0"
+    text = yaml.safe_dump(given)
+    return run(*command, minor, input=text, cwd=home, env={**os.environ, **homes})
 
 
 def install(wheel: Path, folder: Path) -> Path:
@@ -153,6 +220,18 @@ def install(wheel: Path, folder: Path) -> Path:
     run(*pip, "--require-hashes", "-r", ROOT / "requirements" / "runtime.txt")
     run(*pip, "--no-deps", wheel)
     return folder / "bin" / "gpu-extender"
+
+
+def check_chart(folder: Path, version: str) -> None:
+    """Pack the chart that is committed; raise `ReleaseError` if it is faulty."""
+    names = tuple(tools.HELMS)
+    helms = list(tools.locate(tools.DEFAULT_MINOR, names).values())
+    chart = folder / "source" / "deploy" / "chart"
+    package = pack_chart(helms[-1], chart, folder / "dist")
+    clean = folder / "clean-chart"
+    faults = list(find_faults_of_package(package, chart, version, helms, clean))
+    if faults:
+        raise ReleaseError("\n".join(faults))
 
 
 def check_command(command: Path, version: str) -> None:
@@ -219,9 +298,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        wheel = build_all(folder)
+        wheel = build_all(folder, version)
+        check_chart(folder, version)
         check_command(install(wheel, folder / "clean"), version)
-    except ReleaseError as error:
+    except (ReleaseError, tools.BuildError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     made = sorted(path.name for path in (folder / "dist").iterdir())

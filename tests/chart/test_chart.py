@@ -2,6 +2,7 @@
 
 import base64
 import re
+import shutil
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from deploy.release_check import (
+    RENDERED,
+    find_faults_of_package,
+    pack_chart,
+    read_version,
+)
 from scoring.resources import ResourceScope
 from service.commands.scheduler_config import SchedulerOptions, build_scheduler_config
 from service.registration import build_registration
@@ -24,6 +31,7 @@ from tests.chart.rendering import (
     MODES,
     NAMESPACE,
     ROOT,
+    command,
     find,
     merged,
     render,
@@ -491,3 +499,37 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert chart["version"] == chart["appVersion"] == project["version"]
+
+
+def test_both_helms_make_of_the_packed_chart_what_they_make_of_the_folder(
+    tmp_path: Path,
+) -> None:
+    package = pack_chart(command(HELMS[-1]), CHART, tmp_path / "dist")
+
+    assert find_faults(package, tmp_path) == []
+
+
+def test_a_package_of_another_chart_is_no_release(tmp_path: Path) -> None:
+    shutil.copytree(CHART, tmp_path / "chart")
+    for name, old, new in (
+        ("Chart.yaml", f"appVersion: {read_version()}", "appVersion: 9.9.9"),
+        ("values.yaml", "replicaCount: 2", "replicaCount: 3"),
+    ):
+        path = tmp_path / "chart" / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+    package = pack_chart(command(HELMS[-1]), tmp_path / "chart", tmp_path / "dist")
+
+    faults = find_faults(package, tmp_path)
+
+    assert faults[0].endswith(f"appVersion: wanted {read_version()}, got 9.9.9")
+    assert all("makes other objects of the folder" in fault for fault in faults[1:])
+    assert len(faults) == 1 + len(HELMS) * len(RENDERED)
+
+
+def find_faults(package: Path, folder: Path) -> list[str]:
+    """Return what is wrong with a package of our chart."""
+    helms = [command(name) for name in HELMS]
+    clean = folder / "clean"
+    return list(find_faults_of_package(package, CHART, read_version(), helms, clean))
