@@ -18,6 +18,7 @@ from extender.explain.explain import Explanation
 from extender.explain.failed_checks import (
     GPU_TYPE,
     GPU_TYPE_UNKNOWN,
+    LABELS,
     NO_RESOURCE,
     WRONG_NAME,
     FailedCheck,
@@ -270,8 +271,9 @@ def note_of(summary: Summary) -> tuple[str, frozenset[str]]:
 def _reasons(checks: FailedChecks, count: int) -> tuple[Reason, ...]:
     """Return the reasons, each node under the first; the nearest nodes' reason first.
 
-    Those come first whose nodes would fit but for them, then those of another type,
-    then nodes that fail more, and last those without the resource.
+    Those come first whose nodes would fit but for them, then those that the pod does
+    not mean, of another type or without its labels, then nodes that fail more, and
+    last those without the resource.
     """
     left = np.ones(count, dtype=np.bool_)
     fails = checks.counts(count)
@@ -291,8 +293,8 @@ def _tier(check: FailedCheck, least: int) -> int:
     """Return how far from fitting the nearest node of a reason is."""
     if check.kind in {NO_RESOURCE, WRONG_NAME}:
         return 4
-    is_other_type = check.kind in {GPU_TYPE, GPU_TYPE_UNKNOWN}
-    return (2 if least > 1 else 0) + is_other_type
+    is_not_meant = check.kind in {GPU_TYPE, GPU_TYPE_UNKNOWN, LABELS}
+    return (2 if least > 1 else 0) + is_not_meant
 
 
 def _clauses(reasons: Sequence[Reason]) -> str:

@@ -70,10 +70,10 @@ KEPT_SENTENCES: Final = {
     "request unlike the limit": "The API server refuses the pod: spec.containers[0]."
     'resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of',
     "host port": "No node fits: 111 have the host port 9400 in use (by monitoring/",
-    "kept away": ", 60 have a pod near that keeps away pods with noisy=true"
-    ", by kubernetes.io/hostname (ml/quiet-0), ",
-    "preemption": ", 6 are full (needs 1 GPUs, at most 0 free), ",
-    "no preemption": ", 6 are full (needs 1 GPUs, at most 0 free), ",
+    "kept away": "No node fits: 60 have a pod near that keeps away pods with noisy=true"
+    ", by kubernetes.io/hostname (ml/quiet-0), 77 do not match its node selector ",
+    "preemption": "No node fits: 6 are full (needs 1 GPUs, at most 0 free), 131 do not",
+    "no preemption": "No node fits: 6 are full (needs 1 GPUs, at most 0 free), 131 do",
     "group": "The pod waits for its group, ml/team: ",
     "named node": "The kubelet of a100-000 refuses the pod, OutOfnvidia.com/gpu: asks 1"
     " nvidia.com/gpu: 0 free of 8 ",

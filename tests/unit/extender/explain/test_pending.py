@@ -336,12 +336,16 @@ def test_a_kind_that_takes_long_is_given_up() -> None:
         classify(record, snapshot, OPTIONS, Deadline(1.0, lambda: 2.0))
 
 
-def test_verbs_go_first() -> None:
+def test_verbs_go_first_and_what_takes_too_long_is_left_for_later() -> None:
     pods = [make_pod(name=f"pod-{i}", gpus=i + 1) for i in range(4)]
     snapshot = make_snapshot(nodes=[make_node(gpus=2)], pods=pods)
     seconds, calls, rests = iter(range(10**6)), iter(range(10**6)), list[float]()
     giving_way = GivingWay(lambda: next(calls), rests.append, lambda: next(seconds))
 
-    PendingClasses(lambda: OPTIONS, giving_way).count(snapshot)
+    classes = PendingClasses(
+        lambda: OPTIONS, giving_way, busy=lambda: float(next(seconds))
+    )
+    counts = classes.count(snapshot)
 
     assert rests
+    assert counts["unjudged"] == len(pods)
