@@ -29,7 +29,7 @@ from scoring.topology.tables import prepare
 
 # Kinds of links whose tables are computed before a pod asks: more than clusters have,
 # and few enough that nodes which all differ do not hold the ledger up for long.
-MAX_PREPARED: Final = 16
+MAX_PREPARED: Final = 64
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 

@@ -1,10 +1,12 @@
 """Layouts: link matrices of known machines, and the bandwidth of every set of GPUs."""
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +46,7 @@ _MAX_CUT: Final = 8
 _WORD: Final = np.int64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LinkLayout:
     """The GPUs of a machine and their links; one object for equal ones.
 
@@ -78,19 +80,33 @@ class LinkLayout:
         return (1 << len(self.matrix)) - 1
 
 
+# links, and the bandwidth of one -> their layout, as long as a node has it: another one
+# for equal links would pass for a change of the node
+_IN_USE: Final[WeakValueDictionary[tuple[LinkMatrix, float], LinkLayout]] = (
+    WeakValueDictionary()
+)
+
+_LOCK: Final = threading.Lock()
+
+
+@lru_cache(maxsize=256)
 def layout_of(matrix: LinkMatrix, link_bandwidth: float = LINK_BANDWIDTH) -> LinkLayout:
-    """Return the layout of a sound matrix.
+    """Return the layout of a sound matrix; any thread may call it.
 
     Parameters
     ----------
     link_bandwidth : float
         Of one NVLink in GB/s, both directions.
     """
-    return _layout_of(matrix, link_bandwidth)
+    key = matrix, link_bandwidth
+    with _LOCK:
+        layout = _IN_USE.get(key)
+        if layout is None:
+            layout = _IN_USE[key] = _computed(matrix, link_bandwidth)
+    return layout
 
 
-@lru_cache(maxsize=256)
-def _layout_of(matrix: LinkMatrix, link_bandwidth: float) -> LinkLayout:
+def _computed(matrix: LinkMatrix, link_bandwidth: float) -> LinkLayout:
     count = len(matrix)
     bandwidth = _slowest_paths(matrix)
     is_linked = np.zeros(1 << count, dtype=np.bool_)

@@ -22,12 +22,6 @@ _LINK_SCORE: Final = 100
 # More GPUs have millions of divisions.
 MOST_GPUS: Final = 8
 
-# Sizes of requests from which the masks that can be reached are told.
-USUAL_SIZES: Final = (1, 2, 4, 8)
-
-# Of blocks of GPUs that pods hold; a machine of eight has some thousand.
-_MOST_STATES: Final = 20_000
-
 
 def pair_scores(layout: LinkLayout) -> tuple[tuple[int, ...], ...]:
     """Return the policy's score of each pair.
@@ -122,30 +116,3 @@ def _order(gpus: int, size: int) -> tuple[int, ...]:
 def policy_of(layout: LinkLayout) -> Policy:
     """Return the one policy of a layout, with what it has chosen so far."""
     return Policy(layout)
-
-
-@lru_cache(maxsize=256)
-def reachable_masks(layout: LinkLayout) -> dict[int, int]:
-    """Return the sets of free GPUs that come about, and in how many ways each does.
-
-    Pods of the usual sizes come and go in any order, and the device plugin chooses
-    their GPUs. A way is one division of the GPUs in use among pods.
-    """
-    policy, full = policy_of(layout), layout.full
-    start: tuple[int, ...] = ()
-    seen, fresh = {start}, [start]
-    ways: dict[int, int] = {}
-    while fresh:
-        held = fresh.pop()
-        free = full & ~sum(held)
-        ways[free] = ways.get(free, 0) + 1
-        following = [held[:i] + held[i + 1 :] for i in range(len(held))]
-        for size in USUAL_SIZES:
-            taken = policy.pick(free, size)
-            if taken:
-                following.append(tuple(sorted((*held, taken))))
-        for state in following:
-            if state not in seen and len(seen) < _MOST_STATES:
-                seen.add(state)
-                fresh.append(state)
-    return ways

@@ -18,7 +18,7 @@ from scoring.topology.layouts import (
     LinkLayout,
     sizes_of_sets,
 )
-from scoring.topology.policy import MOST_GPUS, policy_of, reachable_masks
+from scoring.topology.policy import MOST_GPUS, policy_of
 
 # GB/s that are worth 100, and those that are worth 50: NVLink 5 through a switch, and
 # the best path over PCIe. Each doubling in between is worth the same.
@@ -54,8 +54,8 @@ class LinkTable:
     """What a pod of one size gets on one layout of n GPUs.
 
     Arrays of shape (2^n,) go by the set of free GPUs, those of shape (n+1,) by their
-    number, averaged over the sets that can come about. Where fewer are free than are
-    asked, there is nothing: 0, and False.
+    number, averaged over its sets. Where fewer are free than are asked, there is
+    nothing: 0, and False.
 
     Attributes
     ----------
@@ -187,19 +187,13 @@ def _first(free: Int64Array, size: int) -> Int64Array:
 def averages(layout: LinkLayout, values: Float64Array) -> Float64Array:
     """Return the mean of `values` by the number of free GPUs, shape (n+1,).
 
-    Over the sets that can come about where there are at most eight GPUs, each as often
-    as there are ways to it; over all sets of that number otherwise.
+    Over all sets of that number: any set comes about where pods of one GPU come and go
+    between others, whatever the device plugin prefers, and each in as many ways, which
+    are the divisions of the others among pods.
     """
     sizes = sizes_of_sets(layout.count)
-    if layout.is_uniform or layout.count > MOST_GPUS:
-        weights = np.ones(len(values))
-    else:
-        weights = np.zeros(len(values))
-        for mask, ways in reachable_masks(layout).items():
-            weights[mask] = ways
-    total = np.bincount(sizes, weights, layout.count + 1)
-    found = np.bincount(sizes, weights * values, layout.count + 1)
-    return np.divide(found, total, out=np.zeros(layout.count + 1), where=total > 0)
+    mean: Float64Array = np.bincount(sizes, values) / np.bincount(sizes)
+    return mean
 
 
 def set_without(kind: LinkKind, free: int, gpus: int) -> int:

@@ -184,6 +184,39 @@ def test_choices_equal_those_of_the_device_plugin(
     assert Policy(layout).pick(set_of(gpus), size) == plain_pick(layout, gpus, size)
 
 
+def ways_to_sets(layout: LinkLayout) -> dict[int, int]:
+    """Return the sets of free GPUs that pods leave, and in how many ways each.
+
+    Pods of the usual sizes come and go in any order, and the device plugin chooses
+    their GPUs. A way is one division of the GPUs in use among pods.
+    """
+    policy, start = Policy(layout), ()
+    seen: set[tuple[int, ...]] = {start}
+    fresh: list[tuple[int, ...]] = [start]
+    ways: dict[int, int] = {}
+    while fresh:
+        held = fresh.pop()
+        free = layout.full & ~sum(held)
+        ways[free] = ways.get(free, 0) + 1
+        following = {held[:i] + held[i + 1 :] for i in range(len(held))}
+        picked = (policy.pick(free, size) for size in (1, 2, 4, 8))
+        following |= {tuple(sorted((*held, gpus))) for gpus in picked if gpus}
+        fresh += following - seen
+        seen |= following
+    return ways
+
+
+@pytest.mark.parametrize("name", ["dgx-1-v100", "bridged-pairs-6", "pcie-4"])
+def test_scores_by_number_are_the_mean_over_all_that_pods_leave(name: str) -> None:
+    layout = layout_of(*NAMED_LAYOUTS[name])
+    table, ways = table_of(layout, 2), ways_to_sets(layout)
+
+    for count in range(layout.count + 1):
+        sets = {gpus: n for gpus, n in ways.items() if gpus.bit_count() == count}
+        total = sum(n * table.score[gpus] for gpus, n in sets.items())
+        assert table.score_by_count[count] == pytest.approx(total / sum(sets.values()))
+
+
 CODES: Final = {0: " X ", -1: "PIX", -2: "PXB", -3: "PHB", -4: "NODE", -5: "SYS"}
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import cluster.ledger.columns
 from cluster.decode.faults import convert_with_faults
 from cluster.decode.objects import Pod
+from cluster.ledger.changes import NodeSeen
 from extender.explain.explain import explain
 from extender.explain.page import PageQuery, build_page
 from extender.explain.pod import read_subject
@@ -27,7 +29,9 @@ from scoring.topology.tables import table_of
 from service.runtime import build_verb_options
 from tests.builders import (
     Tree,
+    make_ledger,
     make_node,
+    make_node_record,
     make_pod,
     make_pod_request,
     make_snapshot,
@@ -495,6 +499,20 @@ def test_a_node_has_its_tables_before_a_pod_asks() -> None:
 
     assert misses((1, 2, 4, 8), "bridged-pairs-8") == 0
     assert misses((3,), "bridged-pairs-8") == 1  # seldom asked
+
+
+def test_a_heartbeat_is_no_change_where_hundreds_of_nodes_all_differ() -> None:
+    trees = [
+        node(f"n{i}", gpus=3, links=f"[[0, {a}, {b}], [{a}, 0, 0], [{b}, 0, 0]]")
+        for i, (a, b) in enumerate(product(range(1, 18), repeat=2))
+    ]
+    ledger = make_ledger(nodes=trees)
+    ledger.build()
+
+    for tree in trees:
+        ledger.apply(NodeSeen(make_node_record(tree)))
+
+    assert not ledger.has_changes
 
 
 def test_nodes_that_all_differ_do_not_hold_the_ledger_up(

@@ -64,6 +64,15 @@ def test_equal_matrices_are_one_layout() -> None:
     assert layout_of(bridged(4, 2, 12)) is layout_of(bridged(4, 2, 12))
 
 
+def test_a_layout_in_use_stays_the_one_of_its_links_among_many_others() -> None:
+    links = bridged(6, 2, 7)
+    layout = layout_of(links)
+    for rate in range(1, 300):
+        layout_of(((0, 1), (1, 0)), float(rate))
+
+    assert layout_of(links) is layout
+
+
 def test_sixteen_gpus_of_which_not_all_are_alike() -> None:
     layout = layout_of(bridged(16, 4, 6))
 

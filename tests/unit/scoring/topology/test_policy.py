@@ -3,7 +3,7 @@
 import pytest
 
 from scoring.topology.layouts import NAMED_LAYOUTS, gpus_of, layout_of, set_of
-from scoring.topology.policy import Policy, pair_scores, policy_of, reachable_masks
+from scoring.topology.policy import Policy, pair_scores, policy_of
 
 DGX_1 = layout_of(*NAMED_LAYOUTS["dgx-1-v100"])
 
@@ -46,10 +46,3 @@ def test_pairs_that_bridges_join_stay_together() -> None:
     pick = policy_of(layout_of(*NAMED_LAYOUTS["bridged-pairs-8"])).pick
 
     assert gpus_of(pick(set_of((0, 2, 3, 5)), 2)) == (2, 3)
-
-
-def test_sets_of_free_gpus_that_come_about() -> None:
-    ways = reachable_masks(layout_of(*NAMED_LAYOUTS["bridged-pairs-2"]))
-
-    # Empty, the first or the second in use, both by one pod or by two.
-    assert ways == {0b11: 1, 0b10: 1, 0b01: 1, 0b00: 2}
