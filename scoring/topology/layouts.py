@@ -1,6 +1,5 @@
 """Layouts: link matrices of known machines, and the bandwidth of every set of GPUs."""
 
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -86,8 +85,6 @@ _IN_USE: Final[WeakValueDictionary[tuple[LinkMatrix, float], LinkLayout]] = (
     WeakValueDictionary()
 )
 
-_LOCK: Final = threading.Lock()
-
 
 @lru_cache(maxsize=256)
 def layout_of(matrix: LinkMatrix, link_bandwidth: float = LINK_BANDWIDTH) -> LinkLayout:
@@ -99,10 +96,10 @@ def layout_of(matrix: LinkMatrix, link_bandwidth: float = LINK_BANDWIDTH) -> Lin
         Of one NVLink in GB/s, both directions.
     """
     key = matrix, link_bandwidth
-    with _LOCK:
-        layout = _IN_USE.get(key)
-        if layout is None:
-            layout = _IN_USE[key] = _computed(matrix, link_bandwidth)
+    layout = _IN_USE.get(key)
+    if layout is None:
+        # Threads that meet here may get two, and one of them stays.
+        layout = _IN_USE.setdefault(key, _computed(matrix, link_bandwidth))
     return layout
 
 
