@@ -270,6 +270,9 @@ MIN_NEW_PODS: Final = 8
 
 NEW_PART: Final = 1 / 64
 
+# So many times the pods that a mix was learned from make it another one.
+SURER: Final = 2
+
 
 class Workload:
     """The mix of the pods that came, and are expected to come; owned by the ledger.
@@ -302,7 +305,12 @@ class Workload:
         if self._since_renewed >= max(MIN_NEW_PODS, NEW_PART * pods):
             self._since_renewed = 0
             parts = self._counts.renewed(self._published.parts)
-            if parts is not self._published.parts:
+            # What few pods say of models counts for little: how many have come, too,
+            # is part of a mix that insists on some.
+            is_surer = any(kind.accepted for kind in parts) and (
+                pods >= SURER * self._published.pods
+            )
+            if is_surer or parts is not self._published.parts:
                 self._published = ExpectedPods(parts, pods)
         return self._published
 

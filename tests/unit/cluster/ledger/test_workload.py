@@ -8,6 +8,7 @@ from cluster.ledger.changes import NodeSeen, PodGone, PodSeen
 from cluster.ledger.ledger import Ledger
 from cluster.ledger.pods import MIN_NEW_PODS
 from scoring.packing.learning import NOTHING_LEARNED, ExpectedShape
+from scoring.packing.prices import outlook_of
 from scoring.packing.shapes import Shape
 from tests.builders import (
     Tree,
@@ -102,6 +103,35 @@ def test_a_mix_stays_until_it_has_changed_much() -> None:
         ledger.apply(PodSeen(make_pod_record(pod)))
 
     assert ledger.build().expected is not first
+
+
+def test_a_mix_that_stays_the_same_becomes_surer_of_who_insists() -> None:
+    t4, h100 = (
+        make_node(name=name, gpus=8, labels={"nvidia.com/gpu.product": product})
+        for name, product in (("t4", "Tesla-T4"), ("h100", "NVIDIA-H100-80GB-HBM3"))
+    )
+    pod = make_pod(gpus=1, annotations={TYPE: "H100"})
+    ledger = came(pod, make_pod(gpus=1), nodes=(t4, h100))
+    few = ledger.build()
+    for number in range(MIN_NEW_PODS, 64 * MIN_NEW_PODS):
+        for place, kind in enumerate((pod, make_pod(gpus=1))):
+            uid = f"{place}-{number}"
+            tree = {**kind, "metadata": {**kind["metadata"], "name": uid, "uid": uid}}
+            ledger.apply(PodSeen(make_pod_record(tree)))
+        ledger.build()
+    many = ledger.build()
+
+    before, after = (
+        outlook_of(snapshot.expected, snapshot.gpus.supply).insistence.tolist()
+        for snapshot in (few, many)
+    )
+
+    assert many.expected.parts == few.expected.parts
+    assert many.expected.pods >= 32 * few.expected.pods
+    # Half of the pods insist on H100, and nobody on T4.
+    assert before == pytest.approx([75 / 16, 1 + 75 / 16])
+    assert after[0] < 75 / 256  # what few pods leave open fades
+    assert after[1] == pytest.approx(1 + after[0])
 
 
 def test_supply_stays_until_nodes_change_in_it() -> None:
