@@ -11,6 +11,7 @@ NODES ?= configs/demo-cluster.yaml
 MINORS ?= 1.34 1.36 1.37
 SECONDS ?= 600
 TRACE ?= ../shared/traces
+SEEDS ?= 42-51
 # One more than processors: a test of a whole process waits for it, most of its time.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PARALLEL := -n $(WORKERS) --dist loadfile
@@ -80,9 +81,8 @@ bench-cache: $(READY)  ## time list and watch of the cache, and its memory
 bench-fleet: $(READY)  ## sets of GPUs that jobs get on a mixed NVLink fleet, by way of placing them
 	$(BIN)/python -m bench.scoring.nvlink_fleet
 
-bench-trace: $(READY)  ## GPUs allocated on the public trace, by our profile and by others; then bench-fleet (TRACE=../shared/traces)
-	$(BIN)/python -m bench.simulator.trace --trace $(TRACE)
-	$(BIN)/python -m bench.scoring.nvlink_fleet
+bench-trace: $(READY)  ## GPUs allocated on the public trace, by our profile and by others; then bench-fleet (TRACE=../shared/traces SEEDS=52-61)
+	$(BIN)/python -m bench.simulator.trace --trace $(TRACE) --seeds $(SEEDS) --fleet
 
 bench-scheduler: $(READY)  ## time the real kube-scheduler, with us and without (K8S=1.36)
 	$(BIN)/python tests/e2e/build.py --minor $(K8S)

@@ -12,11 +12,12 @@ GPU need no links: they are left out of the figure, and only in its way.
 
 import argparse
 import math
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from multiprocessing import get_context
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -41,6 +42,8 @@ SIZES: Final = (1, 2, 4, 8)
 SHARES: Final = (0.40, 0.25, 0.20, 0.15)
 BUSY: Final = (0.85, 0.95)
 FIRST_SEED: Final = 42
+SEEDS: Final = 5
+PROCESSES: Final = 2
 
 # How much is in use goes up and down within the bounds.
 JOBS_OF_A_WAVE: Final = 2_000
@@ -141,6 +144,10 @@ class Outcome:
     refused: Counter[int] = field(default_factory=Counter)
     busy: list[float] = field(default_factory=list)
     jobs: int = 0
+
+
+# name of a placement -> its figures with each seed
+Fleets: TypeAlias = Mapping[str, Sequence[Future[Outcome]]]
 
 
 class Fleet:
@@ -279,6 +286,38 @@ def run(placement: Placement, seed: int, jobs: int = JOBS) -> Outcome:
     return outcome
 
 
+def submit(pool: Executor, seeds: int = SEEDS, jobs: int = JOBS) -> Fleets:
+    """Have all placements worked on with so many seeds."""
+    return {
+        placement.name: [
+            pool.submit(run, placement, FIRST_SEED + seed, jobs)
+            for seed in range(seeds)
+        ]
+        for placement in PLACEMENTS
+    }
+
+
+def report(fleets: Fleets) -> list[Bar]:
+    """Print the table; return the bars."""
+    mean_of: dict[str, Float64Array] = {}
+    print("set obtained / best there was, mean over jobs of 2, 4 and 8 GPUs by seed")
+    for name, futures in fleets.items():
+        outcomes = [future.result() for future in futures]
+        means = np.array([np.mean(outcome.ratios) for outcome in outcomes])
+        mean_of[name] = means
+        refused = {
+            size: f"{sum(o.refused[size] for o in outcomes) / len(outcomes):.0f}"
+            for size in SIZES
+        }
+        busy = Spread.of(value for outcome in outcomes for value in outcome.busy)
+        print(
+            f"{name:22} {Spread.of(means.tolist()).text(4)}  refused of"
+            f" {outcomes[0].jobs}: {refused}  busy {busy.text()}",
+            flush=True,
+        )
+    return bars(mean_of)
+
+
 def bars(mean_of: Mapping[str, Float64Array]) -> list[Bar]:
     """Return the bars: ours, and how much closer to 1 than placement by count."""
     ours = float(mean_of["graded"].mean())
@@ -299,31 +338,12 @@ def bars(mean_of: Mapping[str, Float64Array]) -> list[Bar]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table and the bars."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--jobs", type=int, default=JOBS)
     options = parser.parse_args(arguments)
-    mean_of: dict[str, Float64Array] = {}
-    print("set obtained / best there was, mean over jobs of 2, 4 and 8 GPUs by seed")
-    for placement in PLACEMENTS:
-        start = time.perf_counter()
-        outcomes = [
-            run(placement, FIRST_SEED + seed, options.jobs)
-            for seed in range(options.seeds)
-        ]
-        means = np.array([np.mean(outcome.ratios) for outcome in outcomes])
-        mean_of[placement.name] = means
-        refused = {
-            size: f"{sum(o.refused[size] for o in outcomes) / options.seeds:.0f}"
-            for size in SIZES
-        }
-        busy = Spread.of(value for outcome in outcomes for value in outcome.busy)
-        print(
-            f"{placement.name:22} {Spread.of(means.tolist()).text(4)}"
-            f"  refused of {options.jobs}: {refused}  busy {busy.text()}"
-            f"  {time.perf_counter() - start:.0f} s"
-        )
-    for bar in bars(mean_of):
-        print(bar.line())
+    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
+        for bar in report(submit(pool, options.seeds, options.jobs)):
+            print(bar.line())
 
 
 if __name__ == "__main__":
