@@ -19,7 +19,9 @@ from scoring.packing.learning import (
 from scoring.packing.mig import read_state
 from scoring.packing.shapes import (
     Shape,
+    Told,
     free_thousandths,
+    is_possible,
     shape_of,
     shared_gpus,
     told_shares,
@@ -130,24 +132,29 @@ class BoundPods:
                 node.mig, ((pod.request, pod.devices) for pod in pods)
             )
             free = CONTRADICTED if is_contradicted else free
-        return GpuUse(len(pods), exclusive, free, self._free_shares_of(node), mig)
+        free_shares, is_contradicted = self._free_shares_of(node)
+        free = CONTRADICTED if is_contradicted else free
+        return GpuUse(len(pods), exclusive, free, free_shares, mig)
 
-    def _free_shares_of(self, node: NodeRecord) -> tuple[int, ...]:
-        """Return what is free of each GPU that a node shares."""
+    def _free_shares_of(self, node: NodeRecord) -> tuple[tuple[int, ...], bool]:
+        """Return what is free of each GPU that a node shares.
+
+        And whether what some pod is said to hold cannot be: it counts as not told.
+        """
         shared = shared_gpus(node.allocatable, node.gpus.replicas)
         if not shared.count:
-            return ()
-        pods = self._on_node.get(node.name, {}).values()
-        return free_thousandths(
-            shared.count,
-            (
-                (
-                    shape_of(pod.request, shared.unit).total,
-                    told_shares(pod.devices, node.links.ids),
-                )
-                for pod in pods
-            ),
-        )
+            return (), False
+        holders: list[tuple[int, Told | None]] = []
+        is_contradicted = False
+        for pod in self._on_node.get(node.name, {}).values():
+            held = shape_of(pod.request, shared.unit).total
+            told = told_shares(pod.devices, node.links.ids)
+            if held and pod.devices is not None:
+                is_sound = told is not None and is_possible(told, pod.request, shared)
+                told = told if is_sound else None
+                is_contradicted |= not is_sound
+            holders.append((held, told))
+        return free_thousandths(shared.count, holders), is_contradicted
 
     def publish(self) -> Mapping[str, PodRecord]:
         """Return all of them as they are now, by UID."""

@@ -135,6 +135,29 @@ def told_shares(devices: Devices | None, ids: tuple[str, ...]) -> Told | None:
     return None if any(index < 0 for index, _ in told) else tuple(told)
 
 
+def is_possible(told: Told, request: Request, shared: SharedGpus) -> bool:
+    """Whether a pod can hold what it is said to hold of a node that shares its GPUs.
+
+    Each GPU is there and named once, and all shares together are what it asks, or are
+    off by less than a thousandth for each unit where these are no whole number.
+
+    >>> quarters = SharedGpus(count=2, unit=250)
+    >>> is_possible(((1, 250),), (("nvidia.com/gpu.shared", 1),), quarters)
+    True
+    >>> is_possible(((1, 1000),), (("nvidia.com/gpu.shared", 1),), quarters)
+    False
+    """
+    units = dict(request).get(SHARED_GPU, 0)
+    asked = units * shared.unit or shape_of(request, shared.unit).total
+    slack = units if WHOLE % shared.unit else 0
+    indexes = [index for index, _ in told]
+    return (
+        len(set(indexes)) == len(indexes)
+        and max(indexes, default=0) < shared.count
+        and 0 <= sum(share for _, share in told) - asked <= slack
+    )
+
+
 def free_thousandths(
     count: int, holders: Iterable[tuple[int, Told | None]]
 ) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from cluster.ledger.pods import MIN_NEW_PODS
 from scoring.packing.learning import NOTHING_LEARNED, ExpectedShape
 from scoring.packing.prices import outlook_of
 from scoring.packing.shapes import Shape
+from scoring.topology.devices import CONTRADICTED, NOT_TOLD
 from tests.builders import (
     Tree,
     make_ledger,
@@ -167,3 +168,49 @@ def test_shares_are_counted_by_gpu() -> None:
     assert gpus.free_shares.tolist() == [[0, 1000], [0, 0]]
     ledger.apply(PodGone("uid-of-default-untold"))
     assert ledger.build().gpus.free_shares.tolist() == [[0, 1000], [0, 750]]
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        pytest.param("0=250", id="less than it asks"),
+        pytest.param("0", id="a whole GPU"),
+        pytest.param("2=750", id="a GPU that is not there"),
+        pytest.param("GPU-a=750", id="a GPU that nobody knows"),
+        pytest.param("0=400, 00=350", id="one twice"),
+        pytest.param("0=750,", id="written by half"),
+    ],
+)
+def test_shares_that_a_pod_cannot_hold_count_as_not_told(annotation: str) -> None:
+    pod = make_pod(
+        requests={SHARED: "3"},
+        node_name="shares",
+        annotations={ALLOCATED: annotation},
+    )
+
+    gpus = make_ledger(nodes=[make_node(name="shares", **QUARTERS)], pods=[pod]).build()
+
+    assert sorted(gpus.gpus.free_shares[:, 0].tolist()) == [250, 1000]
+    assert gpus.gpus.free_sets.tolist() == [CONTRADICTED]
+
+
+def test_shares_that_are_no_whole_number_of_thousandths_may_be_rounded() -> None:
+    thirds = make_node(
+        name="thirds",
+        resources={SHARED: "3"},
+        labels={**QUARTERS["labels"], "nvidia.com/gpu.replicas": "3"},
+    )
+    pods = [
+        make_pod(
+            name=name,
+            requests={SHARED: "1"},
+            node_name="thirds",
+            annotations={ALLOCATED: f"0={share}"},
+        )
+        for name, share in (("down", 333), ("up", 334))
+    ]
+
+    gpus = make_ledger(nodes=[thirds], pods=pods).build().gpus
+
+    assert gpus.free_shares.tolist() == [[333]]
+    assert gpus.free_sets.tolist() == [NOT_TOLD]
