@@ -130,22 +130,30 @@ class LinkAnnotations:
     allocated: str = "gpu-extender.io/allocated"
 
 
-# PERF: nodes come in few kinds, and a heartbeat changes none of their links; of a text
-# that cannot be read the error is kept.
-@lru_cache(maxsize=512)
 def _read_link_data(text: str) -> LinkData | str:
+    """Return what links a text tells of; of one that cannot be read, the error."""
     try:
         return read_links(text)
     except LinksError as error:
         return str(error)
 
 
-@lru_cache(maxsize=4096)
 def _read_devices(text: str) -> Devices:
     try:
         return read_devices(text)
     except DevicesError:
         return UNREADABLE_DEVICES
+
+
+# PERF: nodes come in few kinds, and a heartbeat changes none of their links; a pod's
+# GPUs stay the same. Longer texts are read each time: annotations may have 256 KiB.
+_LINK_DATA: Final = lru_cache(maxsize=512)(_read_link_data)
+
+_DEVICES: Final = lru_cache(maxsize=4096)(_read_devices)
+
+_MAX_KEPT_LINKS: Final = 8192
+
+_MAX_KEPT_DEVICES: Final = 1024
 
 
 def reread_links(links: NodeLinks, gpus: NodeGpus, capacity: Request) -> NodeLinks:
@@ -268,7 +276,7 @@ class RecordBuilder:
         text = (node.metadata.annotations or {}).get(self.links.links)
         if text is None:
             return links_of_node(gpus, count, None)
-        data = _read_link_data(text)
+        data = (_LINK_DATA if len(text) <= _MAX_KEPT_LINKS else _read_link_data)(text)
         if isinstance(data, str):
             return links_of_node(gpus, count, None, data)
         return links_of_node(gpus, count, data)
@@ -276,7 +284,9 @@ class RecordBuilder:
     def _devices_of(self, pod: Pod) -> Devices | None:
         """Return the GPUs that a bound pod holds; None where nothing says so."""
         text = (pod.metadata.annotations or {}).get(self.links.allocated)
-        return None if text is None else _read_devices(text)
+        if text is None:
+            return None
+        return (_DEVICES if len(text) <= _MAX_KEPT_DEVICES else _read_devices)(text)
 
     def pod_record(self, pod: Pod) -> tuple[PodRecord, list[Fault]]:
         """Return the record of `pod` and the faults of its fields."""

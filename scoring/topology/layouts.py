@@ -35,8 +35,18 @@ PATH_BANDWIDTH: Final = {PIX: 24.0, PXB: 22.0, PHB: 20.0, NODE: 16.0, SYS: 12.0}
 
 LINK_BANDWIDTH: Final = 50.0
 
-# A GPU has no more; where all pairs together would need more, a switch joins them.
+# A GPU has no more; where its pairs together would need more, a switch joins them.
 MOST_LINKS: Final = 18
+
+
+def is_switched(row: Iterable[int]) -> bool:
+    """Whether a GPU's links lead to a switch, by its row of a matrix.
+
+    >>> is_switched((0, 18, 16)), is_switched((0, 12, -5)), is_switched((0, 6, 6, 6))
+    (True, False, False)
+    """
+    return sum(max(entry, 0) for entry in row) > MOST_LINKS
+
 
 # Above it, a set is as fast as its weakest GPU: all ways to cut it would take too long.
 _MAX_CUT: Final = 8
@@ -163,13 +173,11 @@ def _links_of_cut(matrix: LinkMatrix, members: list[int]) -> Float64Array:
     """
     links = np.array([[max(matrix[i][j], 0) for j in members] for i in members])
     count = len(members)
-    between = links[np.triu_indices(count, 1)]
-    sizes = sizes_of_sets(count)
-    if (between == between[0]).all() and links[0].sum() > MOST_LINKS:
+    if any(is_switched(row) for row in links.tolist()):
         # A switch: each GPU has its own links to it, whoever is at the other end.
-        return np.where(sizes > 1, float(between[0]), 0.0)
+        return _weakest(links, has_switch=True)
     if count > _MAX_CUT:
-        return _weakest(links)
+        return _weakest(links, has_switch=False)
     inside = np.zeros(1)
     for gpu in range(count):
         to_others = np.zeros(1)
@@ -187,15 +195,21 @@ def _links_of_cut(matrix: LinkMatrix, members: list[int]) -> Float64Array:
     return cut
 
 
-def _weakest(links: Int64Array) -> Float64Array:
-    """Return the links of the weakest GPU into each set that is joined."""
+def _weakest(links: Int64Array, *, has_switch: bool) -> Float64Array:
+    """Return the links of the weakest GPU into each set that is joined.
+
+    To its other members together; behind a switch to any of them.
+    """
     count = len(links)
     sets = np.arange(1 << count)
     weakest = np.full(1 << count, np.inf)
+    each, combine = links.astype(np.float64), np.minimum if has_switch else np.add
+    if has_switch:
+        each[links == 0] = np.inf
     for gpu in range(count):
-        of_gpu = np.zeros(1)
+        of_gpu = np.full(1, np.inf if has_switch else 0.0)
         for other in range(count):
-            of_gpu = np.concatenate([of_gpu, of_gpu + links[gpu, other]])
+            of_gpu = np.concatenate([of_gpu, combine(of_gpu, each[gpu, other])])
         has = (sets >> gpu) & 1 == 1
         weakest[has] = np.minimum(weakest[has], of_gpu[has])
     neighbours = [int(((row > 0) << np.arange(count)).sum()) for row in links]

@@ -140,14 +140,14 @@ def _read_ids(value: Any) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _read_row(row: Any) -> list[int]:
+def _read_row(row: Any) -> list[int | None]:
     return [_read_entry(entry) for entry in _list(row, "row")]
 
 
-def _read_entry(entry: Any) -> int:
-    """Return one entry: a code, null on the diagonal, or a number of NVLinks."""
+def _read_entry(entry: Any) -> int | None:
+    """Return one entry: a code or a number of NVLinks, None for the GPU itself."""
     if entry is None:
-        return 0
+        return None
     if isinstance(entry, int) and not isinstance(entry, bool):
         if not 0 <= entry <= MAX_LINKS:
             raise LinksError(f"wanted 0 to {MAX_LINKS} links, got {shorten(entry)}")
@@ -157,9 +157,9 @@ def _read_entry(entry: Any) -> int:
     raise LinksError(f"wanted a code such as NV4 or SYS, got {shorten(entry)}")
 
 
-def _read_code(code: str) -> int:
+def _read_code(code: str) -> int | None:
     if code == _SELF:
-        return 0
+        return None
     if code in PATHS:
         return PATHS[code]
     found = _NVLINKS.fullmatch(code)
@@ -194,7 +194,7 @@ def read_matrix_text(text: str) -> LinkMatrix:
     return _checked([[_read_code(code) for code in row] for row in rows.values()])
 
 
-def _checked(rows: list[list[int]]) -> LinkMatrix:
+def _checked(rows: list[list[int | None]]) -> LinkMatrix:
     """Return a matrix, sound in itself; raise `LinksError`."""
     count = len(rows)
     if not 0 < count <= MAX_GPUS:
@@ -204,9 +204,11 @@ def _checked(rows: list[list[int]]) -> LinkMatrix:
             raise LinksError(f"row {index}: wanted {count} entries, got {len(row)}")
         if row[index]:
             raise LinksError(f"row {index}: wanted X for the GPU itself")
+        if None in row[:index] + row[index + 1 :]:
+            raise LinksError(f"row {index}: wanted X for the GPU itself alone")
     # A number of links that is 0 says nothing of the path over PCIe.
     matrix = [
-        [SYS if not entry and i != j else entry for j, entry in enumerate(row)]
+        [0 if i == j else entry or SYS for j, entry in enumerate(row)]
         for i, row in enumerate(rows)
     ]
     for i in range(count):

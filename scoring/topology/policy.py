@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Final
 
-from scoring.topology.layouts import LinkLayout, gpus_of, set_of
+from scoring.topology.layouts import LinkLayout, gpus_of, is_switched, set_of
 from scoring.topology.links import NODE, PHB, PIX, PXB, SYS
 
 # Of a path over PCIe, and of one NVLink.
@@ -31,13 +31,14 @@ def pair_scores(layout: LinkLayout) -> tuple[tuple[int, ...], ...]:
     count for nothing, since the policy does not see where they lead.
     """
     count, half = layout.count, max(layout.count // 2, 1)
+    switched = [is_switched(row) for row in layout.matrix]
 
     def score(i: int, j: int) -> int:
         entry = layout.matrix[i][j]
         if entry <= 0:
             return _PATH_SCORES.get(entry, 0)
         path = PIX if i // 2 == j // 2 else PHB if i // half == j // half else SYS
-        links = 0 if layout.is_uniform else entry
+        links = 0 if layout.is_uniform or switched[i] or switched[j] else entry
         return _PATH_SCORES[path] + _LINK_SCORE * links
 
     return tuple(tuple(score(i, j) for j in range(count)) for i in range(count))

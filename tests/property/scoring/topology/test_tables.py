@@ -64,9 +64,9 @@ def bandwidth_of(matrix: LinkMatrix, rate: float, gpus: tuple[int, ...]) -> floa
         paths = [matrix[i][j] for i, j in combinations(gpus, 2)]
         return min(PATH_BANDWIDTH[path] for path in paths if path < 0)
     group = group_of(matrix, gpus[0])
-    links = {matrix[i][j] for i, j in combinations(group, 2)}
-    if len(links) == 1 and (len(group) - 1) * max(links) > MOST_LINKS:
-        return max(links) * rate
+    if any(sum(max(n, 0) for n in matrix[i]) > MOST_LINKS for i in group):
+        links = (matrix[i][j] for i, j in combinations(gpus, 2))
+        return min(n for n in links if n > 0) * rate
     cuts = [
         sum(max(matrix[i][j], 0) for i in side for j in gpus if j not in side)
         for size in range(1, len(gpus))

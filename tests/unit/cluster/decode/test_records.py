@@ -1,3 +1,4 @@
+import sys
 from copy import deepcopy
 from typing import Any
 
@@ -736,3 +737,20 @@ def test_what_a_pod_first_asks_in_a_resize_that_is_infeasible_does_not_count(
     )
 
     assert dict(make_pod_record(pod).request)["cpu"] == cpu
+
+
+@pytest.mark.parametrize(
+    "annotation", ["gpu-extender.io/allocated", "gpu-extender.io/links"]
+)
+def test_long_annotations_about_gpus_are_not_kept(annotation: str) -> None:
+    text = f"{annotation}," * 8192
+    tree = {"gpus": 1, "annotations": {annotation: text}}
+    before = sys.getrefcount(text)
+
+    records = (
+        make_node_record(make_node(**tree)),
+        make_pod_record(make_pod(node_name="node-1", **tree)),
+    )
+
+    assert records
+    assert sys.getrefcount(text) == before

@@ -54,6 +54,21 @@ def test_bandwidth_of_sets(name: str, gpus: range, bandwidth: float) -> None:
     assert layout.is_linked[set_of(gpus)] == (bandwidth > 24.0)
 
 
+def test_a_gpu_with_few_links_to_the_switch_slows_its_sets_down() -> None:
+    board = layout_of(*NAMED_LAYOUTS["dgx-h100"])
+    worn = layout_of(
+        tuple(
+            tuple(min(n, 16 if 5 in {i, j} else n) for j, n in enumerate(row))
+            for i, row in enumerate(board.matrix)
+        )
+    )
+
+    assert worn.bandwidth[set_of((0, 1, 2, 3))] == 900.0
+    assert worn.bandwidth[set_of((0, 5))] == 800.0
+    assert worn.bandwidth[worn.full] == 800.0
+    assert worn.is_linked[worn.full]
+
+
 def test_rows_of_a_dgx_1_have_six_links_each() -> None:
     matrix = np.maximum(np.array(DGX_1.matrix), 0)
 

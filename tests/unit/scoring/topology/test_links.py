@@ -122,6 +122,8 @@ def lines(*rows: str) -> str:
         pytest.param('[["X", "SYS"], [1, "X"]]', "symmetric", id="link and path"),
         pytest.param('[["X", "SYS"], ["SYS"]]', "row 1", id="a short row"),
         pytest.param('[["SYS"]]', "wanted X", id="a path to itself"),
+        pytest.param('[["X", "X"], ["X", "X"]]', "alone", id="X between two"),
+        pytest.param("[[0, null], [null, 0]]", "alone", id="null between two"),
         pytest.param(square(2, "NV0"), "code", id="no links by name"),
         pytest.param(square(2, "NV37"), "code", id="too many links"),
         pytest.param("[[0, 37], [37, 0]]", "links", id="too many by number"),
@@ -150,6 +152,9 @@ def lines(*rows: str) -> str:
             lines("GPU0 GPU1", "GPU1 SYS X", "GPU0 X SYS"), "rows", id="rows exchanged"
         ),
         pytest.param(lines("GPU0", "GPU0 X", "GPU0 X"), "two rows", id="a row twice"),
+        pytest.param(
+            lines("GPU0 GPU1", "GPU0 X X", "GPU1 X X"), "alone", id="X between two"
+        ),
         pytest.param(lines("GPU0 GPU2", "GPU0 X SYS"), "columns", id="a GPU left out"),
         pytest.param(lines("GPU0 GPU1", "GPU0 X", "GPU1 SYS X"), "row 0", id="cut off"),
     ],

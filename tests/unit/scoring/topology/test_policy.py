@@ -19,6 +19,12 @@ def test_links_to_a_switch_are_not_seen() -> None:
     assert pair_scores(layout_of(*NAMED_LAYOUTS["dgx-a100"]))[0][:4] == (0, 50, 30, 30)
 
 
+def test_links_to_a_switch_are_not_seen_where_one_gpu_has_fewer() -> None:
+    worn = layout_of(((0, 18, 16), (18, 0, 16), (16, 16, 0)))
+
+    assert pair_scores(worn) == ((0, 50, 10), (50, 0, 10), (10, 10, 0))
+
+
 @pytest.mark.parametrize(
     ("free", "size", "taken"),
     [
