@@ -38,6 +38,7 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
         "webhook": {"enabled": False},
     },
     "own scheduler on the nodes' network": {"hostNetwork": True},
+    "scheduler name policy": {"schedulerNamePolicy": {"enabled": True}},
     "everything": {
         "certManager": {"enabled": True, "issuerRef": {"name": "ours"}},
         "webhook": {"registration": "rendered", "selfSigned": {"enabled": False}},
@@ -57,6 +58,9 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
         "extraEnv": [{"name": "TZ", "value": "UTC"}],
     },
 }
+
+# Modes that older minors have no objects for -> the oldest one that has.
+OLDEST_MINORS: Final[Mapping[str, str]] = {"scheduler name policy": "1.36"}
 
 
 class HelmError(RuntimeError):

@@ -30,6 +30,7 @@ from tests.chart.rendering import (
     IMAGE,
     MODES,
     NAMESPACE,
+    OLDEST_MINORS,
     ROOT,
     command,
     find,
@@ -98,8 +99,15 @@ def test_helm_3_takes_the_registration_away_before_anything_else(mode: str) -> N
     }
 
 
-@pytest.mark.parametrize("minor", MINORS)
-@modes
+@pytest.mark.parametrize(
+    ("mode", "minor"),
+    [
+        (mode, minor)
+        for mode in MODES
+        for minor in MINORS
+        if minor >= OLDEST_MINORS.get(mode, minor)
+    ],
+)
 def test_each_object_is_one_of_the_minor(mode: str, minor: str) -> None:
     for item in render(HELMS[-1], MODES[mode], kubernetes=f"{minor}.0"):
         if not item["apiVersion"].startswith(FOREIGN):
@@ -411,15 +419,32 @@ def test_the_pod_of_helm_test_is_no_replica(mode: str) -> None:
         assert not wanted <= pod["metadata"]["labels"].items()
 
 
-def test_the_notes_name_what_to_do_next() -> None:
-    """By Helm 4: Helm 3 asks a cluster for its version even in a dry run."""
+def notes_of(values: Mapping[str, Any]) -> str:
+    """Return the notes by Helm 4: Helm 3 asks a cluster even in a dry run."""
     scheduler = {"image": {"tag": "v1.36.3"}}  # Helm itself chooses the minor
-    values = yaml.safe_dump(merged(IMAGE, {"scheduler": scheduler}))
+    text = yaml.safe_dump(merged(IMAGE, {"scheduler": scheduler}, values))
     arguments = ("install", "gpu-extender", CHART, "--namespace", NAMESPACE)
+    return run(HELMS[-1], *arguments, "--dry-run=client", "--values", "-", text=text)
 
-    printed = run(
-        HELMS[-1], *arguments, "--dry-run=client", "--values", "-", text=values
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_the_notes_say_what_becomes_of_pods_while_nobody_answers(
+    is_sent: bool,
+) -> None:
+    webhook = {"failurePolicy": "Ignore"}
+
+    printed = notes_of(
+        {"webhook": webhook, "schedulerNamePolicy": {"enabled": is_sent}}
     )
+
+    assert (
+        "the policy still sends it to gpu-extender-scheduler." in printed
+    ) is is_sent
+    assert ("is placed without gpu-extender." in printed) is not is_sent
+
+
+def test_the_notes_name_what_to_do_next() -> None:
+    printed = notes_of({})
 
     assert "helm test gpu-extender -n gpu-extender --logs" in printed
     assert "--lease gpu-extender/gpu-extender-scheduler" in printed

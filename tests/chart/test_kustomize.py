@@ -13,7 +13,15 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.chart.rendering import HELMS, MODES, NAMESPACE, ROOT, render, run
+from tests.chart.rendering import (
+    HELMS,
+    MODES,
+    NAMESPACE,
+    ROOT,
+    merged,
+    render,
+    run,
+)
 
 FOLDER: Final = ROOT / "deploy" / "kustomize"
 
@@ -23,6 +31,9 @@ OVERLAYS: Final = {
     "existing-scheduler": "existing scheduler",
     "cert-manager": "cert-manager",
 }
+
+# Of the mode "own scheduler"; whoever wants it names it beside an overlay.
+COMPONENT: Final = "components/scheduler-name-policy"
 
 # Of Helm, and of the chart's own version.
 LABELS: Final = ("helm.sh/chart", "app.kubernetes.io/managed-by")
@@ -75,14 +86,22 @@ def namespace(overlay: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
-def rendered(overlay: str) -> dict[tuple[str, str, str], Any]:
+def rendered(
+    overlay: str, values: Mapping[str, Any] | None = None
+) -> dict[tuple[str, str, str], Any]:
     """Return what the chart renders for an overlay, but for the pod of `helm test`."""
     image = {"image": {"repository": "gpu-extender"}}
-    objects = [
-        plain(o) for o in render(HELMS[0], {**MODES[OVERLAYS[overlay]], **image})
-    ]
+    trees = (MODES[OVERLAYS[overlay]], values or {}, image)
+    objects = [plain(o) for o in render(HELMS[0], merged(*trees))]
     objects.append(namespace(overlay))
     return {key(o): o for o in objects if o["kind"] != "Pod"}
+
+
+def policy() -> dict[tuple[str, str, str], Any]:
+    """Return what the chart renders more with the policy."""
+    without = rendered("own-scheduler")
+    tree = rendered("own-scheduler", MODES["scheduler name policy"])
+    return {k: o for k, o in tree.items() if k not in without}
 
 
 def file_of(name: str) -> str:
@@ -130,11 +149,32 @@ def made() -> dict[str, str]:
         files[f"{folder}/kustomization.yaml"] = kustomization(configs, base=True)
         files[f"{folder}/gpu-extender.yaml"] = HEAD + dump(own)
         files |= {f"{folder}/{file_of(n)}": text for n, text in configs.items()}
+    component = {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "resources": ["policy.yaml"],
+    }
+    files |= {
+        f"{COMPONENT}/kustomization.yaml": HEAD + dump({COMPONENT: component}),
+        f"{COMPONENT}/policy.yaml": HEAD + dump(policy()),
+    }
     return files
 
 
+class Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, as a person would."""
+
+
+def write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+Dumper.add_representer(str, write_text)
+
+
 def dump(objects: Mapping[Any, Any]) -> str:
-    return yaml.safe_dump_all(objects.values(), sort_keys=False, width=10_000)
+    return yaml.dump_all(objects.values(), Dumper=Dumper, sort_keys=False, width=10_000)
 
 
 def built(folder: Path) -> list[Any]:
@@ -171,6 +211,20 @@ def test_an_overlay_builds_what_the_chart_renders(overlay: str) -> None:
             assert item["immutable"] is True
         else:
             assert item == wanted[name]
+
+
+def test_the_component_adds_the_policy_to_an_overlay(tmp_path: Path) -> None:
+    above = Path(os.path.relpath(FOLDER, tmp_path))
+    tree = {
+        "resources": [str(above / "overlays/own-scheduler")],
+        "components": [str(above / COMPONENT)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(tree))
+
+    objects = {key(o): o for o in built(tmp_path)}
+
+    stock = {key(o) for o in built(FOLDER / "overlays/own-scheduler")}
+    assert {k: o for k, o in objects.items() if k not in stock} == policy()
 
 
 @pytest.mark.parametrize("minor", ["1.34", "1.36", "1.37"])

@@ -108,7 +108,7 @@ def test_each_role_is_bound_to_our_account_and_each_binding_leads_somewhere(
         return item["kind"].removesuffix("Binding"), item["metadata"]["name"]
 
     roles = {key(o) for o in objects if o["kind"] in {"Role", "ClusterRole"}}
-    bindings = [o for o in objects if o["kind"].endswith("Binding")]
+    bindings = [o for o in objects if o["kind"].endswith("RoleBinding")]
     bound = {(o["roleRef"]["kind"], o["roleRef"]["name"]) for o in bindings}
     given = {name for _, name in bound - roles}
     assert roles <= bound

@@ -109,6 +109,10 @@ CONTRADICTIONS: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
         {"config": {"server": {"schedulerHealthUrl": "https://127.0.0.1:1/livez"}}},
         "config.server.schedulerHealthUrl: wanted nothing with scheduler.enabled: true",
     ),
+    "a policy for a scheduler that nobody named": (
+        {"scheduler": OFF, "schedulerNamePolicy": {"enabled": True}},
+        "schedulerNamePolicy.enabled: wanted false with scheduler.enabled: false",
+    ),
     "no time to drain": (
         {"terminationGracePeriodSeconds": 10},
         "terminationGracePeriodSeconds: wanted at least 20",
@@ -133,6 +137,27 @@ def test_values_that_contradict_each_other_are_refused(
 def test_a_minor_that_is_not_tested_is_refused(helm: str) -> None:
     with pytest.raises(HelmError, match=r"which gpu-extender is not tested on"):
         render(helm, {}, kubernetes="1.35.2")
+
+
+@helms
+@pytest.mark.parametrize("kubernetes", ["1.34.4", "v1.35.9-gke.1"])
+def test_a_policy_that_the_minor_does_not_know_is_refused(
+    helm: str, kubernetes: str
+) -> None:
+    values = {
+        "schedulerNamePolicy": {"enabled": True},
+        "scheduler": {"image": {"tag": "v1.35.9"}},
+    }
+
+    with pytest.raises(HelmError) as caught:
+        render(helm, values, kubernetes=kubernetes)
+
+    minor = kubernetes.lstrip("v")[:4]
+    assert (
+        "- schedulerNamePolicy.enabled: wanted Kubernetes 1.36 or newer, where"
+        f" MutatingAdmissionPolicy is stable, got {minor}."
+    ) in str(caught.value)
+    assert str(caught.value).count("\n- ") == 1
 
 
 def test_all_contradictions_are_told_at_once() -> None:
@@ -188,6 +213,11 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
     "another scheduler's name": {
         "scheduler": OFF,
         "config": {"injection": {"schedulerName": "theirs"}},
+    },
+    "another scheduler's name by a policy": {
+        "scheduler": OFF,
+        "config": {"injection": {"schedulerName": "theirs"}},
+        "schedulerNamePolicy": {"enabled": True},
     },
     "another scheduler's health": {
         "scheduler": OFF,

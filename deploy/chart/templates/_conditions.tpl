@@ -1,4 +1,4 @@
-{{/* Which pods the API server tells the webhook of. */}}
+{{/* Which pods the API server tells the webhook of, and which it sends to a scheduler. */}}
 {{- define "gpu-extender.createdPods" -}}
 - apiGroups: [""]
   apiVersions: [v1]
@@ -68,4 +68,15 @@ settings. */}}
 {{- $test := include "gpu-extender.isManaged" . }}
 {{- include "gpu-extender.anyResource" (dict "limits" $test "requests" $test) }}
 || (has(object.metadata.annotations) && {{ dig "injection" "triggerAnnotation" "task.bkbcs.tencent.com/gpu-type" .Values.config | include "gpu-extender.quoted" }} in object.metadata.annotations)
+{{- end -}}
+
+{{/* The same of more than nothing, and of resources alone: then the webhook writes
+schedulerName. */}}
+{{- define "gpu-extender.asksForSome" -}}
+{{- $test := include "gpu-extender.isManaged" . }}
+{{- $tests := dict }}
+{{- range list "limits" "requests" }}
+{{- $_ := set $tests . (printf "(%s) && quantity(c.resources.%s[k]).isGreaterThan(quantity('0'))" $test .) }}
+{{- end }}
+{{- include "gpu-extender.anyResource" $tests }}
 {{- end -}}

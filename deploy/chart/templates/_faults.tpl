@@ -137,6 +137,15 @@ says wrongly, values.schema.json refuses.
 {{- $faults = append $faults (printf "%s: wanted false with webhook.enabled: false, since /metrics is served off loopback on webhook.port alone" (first $monitors)) -}}
 {{- end -}}
 
+{{- if $values.schedulerNamePolicy.enabled -}}
+{{- if semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version -}}
+{{- $faults = append $faults (printf "schedulerNamePolicy.enabled: wanted Kubernetes 1.36 or newer, where MutatingAdmissionPolicy is stable, got %s. Set schedulerNamePolicy.enabled=false: the webhook writes schedulerName" (include "gpu-extender.minor" .)) -}}
+{{- end -}}
+{{- if not (include "gpu-extender.sendsTo" .) -}}
+{{- $faults = append $faults "schedulerNamePolicy.enabled: wanted false with scheduler.enabled: false, since GPU pods keep their scheduler. Set config.injection.schedulerName to send them to another one" -}}
+{{- end -}}
+{{- end -}}
+
 {{- $rest := addf (dig "server" "drainSeconds" 5.0 $config) (dig "server" "stopSeconds" 10.0 $config) 5.0 -}}
 {{- if lt (float64 $values.terminationGracePeriodSeconds) $rest -}}
 {{- $faults = append $faults (printf "terminationGracePeriodSeconds: wanted at least %v, which is config.server.drainSeconds, stopSeconds and 5 s in which the next replica takes over, got %d" $rest (int $values.terminationGracePeriodSeconds)) -}}

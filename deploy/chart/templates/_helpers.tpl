@@ -129,6 +129,15 @@ imagePullSecrets:
 {{- append .Values.webhook.skippedNamespaces .Release.Namespace | uniq | toJson -}}
 {{- end -}}
 
+{{/* The scheduler that GPU pods are sent to, empty where they keep theirs. */}}
+{{- define "gpu-extender.sendsTo" -}}
+{{- if .Values.scheduler.enabled -}}
+{{- .Values.scheduler.name -}}
+{{- else -}}
+{{- dig "injection" "schedulerName" "" .Values.config | default "" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What the chart itself writes into the configuration file. */}}
 {{- define "gpu-extender.ownConfig" -}}
 {{- $values := .Values -}}
