@@ -54,7 +54,9 @@ def fragmentation(free: FreeCapacity, demand: Demand) -> Float64Array:
     """
     sums, counts = _usable(free.devices, demand.thresholds)
     total = np.add.reduce(free.devices, axis=0)
-    return _unusable(total, sums, counts, free.cpu, free.models, demand)
+    unusable = _unusable(total, sums, counts, free.cpu, free.models, demand)
+    # Shares that add up to all are taken off with the error of their last digit.
+    return np.where(unusable > 0.0, unusable, 0.0)
 
 
 def gradient(free: FreeCapacity, shape: Shape, demand: Demand) -> Float64Array:

@@ -1,5 +1,6 @@
 """``gpu-extender simulate``: pods placed one by one, from a trace or from manifests."""
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -206,6 +207,15 @@ def _misused(options: SimulateOptions) -> Iterable[str]:
             if not given
         ]
         yield f"wanted --trace, or --cluster and --pods; {' and '.join(missing)} lack"
+    if options.plot is not None and not _is_writable(options.plot):
+        yield f"--plot: wanted a file that can be written, got {str(options.plot)!r}"
+
+
+def _is_writable(path: Path) -> bool:
+    """Whether a file can be written, as far as can be told beforehand."""
+    if path.exists():
+        return not path.is_dir() and os.access(path, os.W_OK)
+    return path.parent.is_dir() and os.access(path.parent, os.W_OK)
 
 
 def read_workload(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scoring.gpu.node_gpus import NO_GPUS, NodeGpus
+from scoring.packing.fragmentation import fragmentation
 from scoring.packing.learning import (
     NOBODY_EXPECTED,
     ExpectedPods,
@@ -177,3 +178,14 @@ def test_what_a_pod_gives_back(shape: Shape, free_again: list[int]) -> None:
 
     assert free.devices[:, 0].tolist() == [*free_again, 0]
     assert free.cpu.tolist() == [9000]
+
+
+def test_fragmentation_is_never_below_zero() -> None:
+    # Five fifths that add up to one and a little more.
+    parts = {ExpectedShape(Shape(cpu, 1 + cpu % 2)): 0.2 for cpu in range(5)}
+    demand = outlook_of(ExpectedPods(MappingProxyType(parts)), supply()).demand
+    free = FreeCapacity(np.full((8, 1), 1000), np.array([9]), np.array([0]))
+
+    (found,) = fragmentation(free, demand).tolist()
+
+    assert str(found) == "0.0"

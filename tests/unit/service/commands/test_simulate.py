@@ -288,6 +288,27 @@ def test_a_picture_that_cannot_be_written_is_a_fault(
     assert not said.out
 
 
+def test_a_picture_that_cannot_be_written_is_told_before_pods_are_placed(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = trace / "no" / "x.svg"
+
+    assert run("--trace", trace, "--list", "lacking", "--plot", picture) == 2
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == f"--plot: wanted a file that can be written, got '{picture}'"
+    assert "no such list" in others[1]
+    assert run("--trace", trace, "--plot", trace) == 2
+    assert f"got '{trace}'" in capsys.readouterr().err
+
+
+def test_a_picture_that_is_there_is_written_anew(trace: Path) -> None:
+    picture = trace / "x.svg"
+    picture.write_text("old")
+
+    assert run("--trace", trace, "--plot", picture) == 0
+    assert picture.read_text().startswith("<svg")
+
+
 class Terminal(io.StringIO):
     """A stream that says that it is a terminal."""
 
