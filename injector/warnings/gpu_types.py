@@ -45,8 +45,9 @@ class GpuTypeCheck:
         if not key:
             return warnings
         name = self.gpu_reader.annotations.rule_key
-        fault = "is no known GPU model: it chooses a rule, but no node"
-        return (*warnings, f"annotation {name}: {shorten(key)} {fault}")
+        fault = "is no known GPU model: only rules go by it, nodes by"
+        wanted = self.gpu_reader.annotations.gpu_type
+        return (*warnings, f"annotation {name}: {shorten(key)} {fault} {wanted}")
 
     def _is_on_a_node(self, name: str) -> bool:
         """Whether some node has GPUs of that name, known or not."""

@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+import textwrap
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import msgspec
 import yaml
 
 from cluster.ledger.writer import SnapshotCell
+from extender.explain.table import WIDTH, printable
 from injector.admission import Admission
 from injector.fallback.choice import FallbackOutcome
 from injector.review import decode_review, encode_answer
@@ -157,13 +159,25 @@ def review_pod(
     answer = msgspec.json.decode(encode_answer(review, admission.decide(review)))
     response, noted = answer["response"], notes.take()
     for warning in response.get("warnings", ()):
-        sys.stderr.write(f"Warning: pod {submission.label}: {warning}\n")
+        _tell(f"Warning: pod {submission.label}: {warning}")
     if not response["allowed"]:
-        sys.stderr.write(f"{response['status']['message']}\n")
+        _tell(response["status"]["message"])
         return None
-    sys.stderr.write(f"pod {submission.label}: {noted}\n")
+    _tell(f"pod {submission.label}: {noted}")
     operations = json.loads(base64.b64decode(response.get("patch", "")) or "[]")
     return Admitted(jsonpatch.apply_patch(submission.pod, operations), operations)
+
+
+def _tell(text: str) -> None:
+    """Write to the standard error in lines of an explanation's width."""
+    lines = textwrap.wrap(
+        printable(text),
+        WIDTH,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
 
 
 def _rendered(reviewed: Sequence[Admitted | None], output: str) -> str:

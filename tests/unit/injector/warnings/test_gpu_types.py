@@ -45,7 +45,10 @@ def test_a_pod_that_will_be_understood_is_passed_without_a_word(
 def test_a_rule_key_that_names_no_model_is_told() -> None:
     (warning,) = warnings_about(make_pod(gpus=1, annotations={RULE_KEY: "large"}))
 
-    assert warning.startswith(f"annotation {RULE_KEY}: 'large' is no known GPU model")
+    assert warning == (
+        f"annotation {RULE_KEY}: 'large' is no known GPU model: only rules go by it,"
+        f" nodes by {TYPE}"
+    )
 
 
 def test_annotations_that_will_stop_the_pod_are_told() -> None:

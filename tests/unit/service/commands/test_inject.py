@@ -48,6 +48,11 @@ def run(*arguments: str | Path) -> int:
     return main(["inject", *map(str, arguments)])
 
 
+def unwrapped(text: str) -> list[str]:
+    """Return what was told, a line for each thing."""
+    return text.replace("\n  ", " ").splitlines()
+
+
 def test_the_pod_is_printed_as_the_webhook_would_change_it(
     rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,7 +165,7 @@ def test_a_refusal_has_the_message_of_the_webhook(
 
     printed = capsys.readouterr()
     assert status == 1
-    assert printed.err.splitlines()[0] == make_webhook().send(pod).message
+    assert unwrapped(printed.err)[0] == make_webhook().send(pod).message
     # The other one is printed all the same.
     assert yaml.safe_load(printed.out)["metadata"]["name"] == "q"
 
@@ -207,6 +212,39 @@ def test_a_wanted_type_that_nobody_knows_is_a_warning(
     assert capsys.readouterr().err.startswith(
         f"Warning: pod default/p: annotation {key}: 'H100 A100' is no known GPU model"
     )
+
+
+def test_what_is_told_of_a_pod_has_lines_of_100_columns(
+    rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "gpu-extender.io/gpu-type"
+    name = "p" * 50
+    pod = make_pod(container("a", gpus(1)), gpu_type="large\x1b[31m")
+    pod["metadata"] |= {"name": name}
+    pod["metadata"]["annotations"][key] = "H100 A100"
+    refused = make_pod(
+        container("a", gpus(1)), container("s", {"requests": {"cpu": "4001m"}})
+    )
+    refused["metadata"] |= {"name": "q" * 80}
+
+    status = run("-f", write_manifest(tmp_path, pod, refused), "--rules", rules)
+
+    shown = capsys.readouterr().err
+    told = unwrapped(shown)
+    assert status == 1
+    assert 80 < max(map(len, shown.splitlines())) <= 100
+    assert "\x1b" not in shown
+    assert told[:3] == [
+        f"Warning: pod default/{name}: {warning}"
+        for warning in (
+            f"annotation {key}: 'H100 A100' is no known GPU model, only nodes labelled"
+            " so match; names are separated by commas: 'H100, A100'",
+            f"annotation {TRIGGER}: 'large\\x1b[31m' is no known GPU model: only rules"
+            f" go by it, nodes by {key}",
+            "no rule for GPU type 'large\\x1b[31m': nothing injected",
+        )
+    ]
+    assert told[-1] == make_webhook().send(refused).message
 
 
 def test_requests_are_completed_from_limits_as_the_api_server_does(
@@ -386,7 +424,7 @@ def test_without_a_cluster_the_pod_is_told_that_nothing_was_weighed(
     )
 
     assert status == 0
-    assert f"no fallback was weighed for {MIG}" in capsys.readouterr().err
+    assert f"no fallback was weighed for {MIG}" in unwrapped(capsys.readouterr().err)[0]
 
 
 def test_all_faults_of_all_inputs_are_told_at_once(
