@@ -19,7 +19,13 @@ from tests.e2e.harness.ports import LOOPBACK, free_port
 from tests.e2e.harness.process import ManagedProcess
 from tests.e2e.harness.proxy import TcpProxy
 from tests.e2e.harness.reaper import Reaper
-from tests.e2e.harness.service import READY_PATH, Service, make_service
+from tests.e2e.harness.service import (
+    READY_PATH,
+    THIS_VERSION,
+    Program,
+    Service,
+    make_service,
+)
 from tests.e2e.harness.wiping import wipe
 
 PROBE_SECONDS: Final = 5.0
@@ -162,6 +168,7 @@ class ControlPlane:
         name: str = "gpu-extender",
         ready_path: str = READY_PATH,
         env: Mapping[str, str] | None = None,
+        program: Program = THIS_VERSION,
         wait: bool = True,
     ) -> Service:
         """Start `gpu-extender serve` with settings whose HTTP port is `port`."""
@@ -174,6 +181,7 @@ class ControlPlane:
             reaper=self._reaper,
             ready_path=ready_path,
             env=env,
+            program=program,
         )
         self._added.callback(service.process.close)
         service.process.start(wait=wait)

@@ -79,6 +79,7 @@ class ReviewLoad:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reviews")
         self._futures: list[Future[Review]] = []
+        self._cleared = 0  # pools whose pods were deleted, from the first on
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -99,6 +100,11 @@ class ReviewLoad:
         """How many pods were asked for so far."""
         return len(self._futures)
 
+    @property
+    def answered(self) -> int:
+        """How many of these were created or refused so far."""
+        return sum(future.done() for future in self._futures)
+
     def reviews(self) -> Sequence[Review]:
         """Return what became of all, once the block has ended."""
         return [future.result() for future in self._futures]
@@ -116,17 +122,16 @@ class ReviewLoad:
 
     def _clear(self, pool: int) -> None:
         """Delete the pods of pools whose last answer has come long enough ago."""
-        first = (
-            pool - 1 - int(KEPT_SECONDS / self._pause_seconds / self._pods_of_a_pool)
-        )
-        started = self._futures[: max(0, first) * self._pods_of_a_pool]
-        if started and all(future.done() for future in started):
+        count = self._pods_of_a_pool
+        end = pool - 1 - int(KEPT_SECONDS / self._pause_seconds / count)
+        for full in range(self._cleared, end):
+            started = self._futures[full * count : (full + 1) * count]
+            if not all(future.done() for future in started):
+                return
             path = "/api/v1/namespaces/default/pods?labelSelector="
-            self._threads.submit(
-                self._client.request,
-                "DELETE",
-                f"{path}{self._label}%3Dpool-{first - 1}",
-            )
+            path += f"{self._label}%3Dpool-{full}"
+            self._threads.submit(self._client.request, "DELETE", path)
+            self._cleared = full + 1
 
     def _create(self, pool: int) -> Review:
         sent = time.monotonic()

@@ -69,20 +69,31 @@ def http_get(port: int, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def service_command() -> Sequence[str]:
-    """Return how the service is started: from the checkout or the image's tree."""
-    if IMAGE_TREE is None:
-        return (sys.executable, "-m", "service")
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A version of the service, as it is started: command, variables, folder."""
+
+    command: Sequence[str | Path]
+    environment: Mapping[str, str]
+    folder: Path
+
+
+def of_source(source: Path, python: str | Path = sys.executable) -> Program:
+    """Return the program of a checkout, run by a Python that has its packages."""
+    return Program((python, "-m", "service"), {}, source)
+
+
+def of_image(tree: Path) -> Program:
+    """Return the program of an image's tree: nothing of the virtual environment."""
     python = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
     start = "import sys; from service.commands.cli import main; sys.exit(main())"
-    return (str(python), "-s", "-c", start)  # nothing of the virtual environment
+    path = str(tree / "opt" / "gpu-extender" / "lib")
+    return Program((python, "-s", "-c", start), {"PYTHONPATH": path}, Path("/"))
 
 
-def service_environment() -> Mapping[str, str]:
-    """Return the variables by which the image's tree is found, if that is tried."""
-    if IMAGE_TREE is None:
-        return {}
-    return {"PYTHONPATH": str(IMAGE_TREE / "opt" / "gpu-extender" / "lib")}
+THIS_VERSION: Final = (
+    of_source(REPOSITORY) if IMAGE_TREE is None else of_image(IMAGE_TREE)
+)
 
 
 def make_service(  # noqa: PLR0913 - every argument is named
@@ -95,6 +106,7 @@ def make_service(  # noqa: PLR0913 - every argument is named
     reaper: Reaper,
     ready_path: str = READY_PATH,
     env: Mapping[str, str] | None = None,
+    program: Program = THIS_VERSION,
 ) -> Service:
     """Write the settings to a file and return the service, not started yet."""
     config = folder / f"{name}.yaml"
@@ -105,12 +117,12 @@ def make_service(  # noqa: PLR0913 - every argument is named
 
     process = ManagedProcess(
         name,
-        [*service_command(), "serve", "--config", config],
+        [*program.command, "serve", "--config", config],
         log_path=log_folder / f"{name}.log",
         is_ready=is_ready,
         reaper=reaper,
-        env={**service_environment(), **(env or {})},
-        cwd=REPOSITORY if IMAGE_TREE is None else Path("/"),
+        env={**program.environment, **(env or {})},
+        cwd=program.folder,
     )
     service = Service(process, port)
     return service

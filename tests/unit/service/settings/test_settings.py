@@ -12,6 +12,7 @@ from scoring.packing.learning import ExpectedShape
 from scoring.packing.shapes import Shape
 from service.commands.check_config import find_faults
 from service.settings.settings import Settings, SettingsError, read_settings
+from tests.older_version import older_version, read_older
 
 ROOT: Final = Path(__file__).parents[4]
 SCHEMA: Final = ROOT / "configs" / "settings.schema.json"
@@ -183,6 +184,21 @@ def test_keys_are_camel_case_and_values_what_they_say(file: Path) -> None:
 )
 def test_a_shipped_configuration_and_its_files_are_sound(path: Path) -> None:
     assert find_faults(path) == []
+
+
+def test_the_version_before_has_no_key_that_is_refused_now(file: Path) -> None:
+    """Its file is read with each key written out, as its schema has it by default."""
+    name = older_version()
+    if name is None:
+        pytest.skip(
+            "the version before is not in this clone: git fetch --unshallow --tags"
+        )
+    schema = json.loads(read_older(name, "configs/settings.schema.json"))
+    defaults = {key: value["default"] for key, value in schema["properties"].items()}
+    assert "injection" in defaults
+    file.write_text(json.dumps(defaults))
+
+    read_settings(file)
 
 
 @pytest.mark.parametrize(
