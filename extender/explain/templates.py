@@ -311,7 +311,8 @@ def _named(  # noqa: PLR0913, PLR0917 - what a template is told by
         template = _CONTROLLERS[kind](tree, template)
     of = f"{part} of the {kind} {name}" if part else f"the {kind} {name}"
     note = f"The pod is the template of {of}{_NOTES.get(kind, '.')}"
-    return PodTemplate(template, f"{where}.", note, _count(tree, holder, path), unsaid)
+    count = _count(tree, holder, steps, path)
+    return PodTemplate(template, f"{where}.", note, count, unsaid)
 
 
 # Steps that do not tell one template of an object from another.
@@ -327,14 +328,20 @@ def _part_name(path: TemplatePath, steps: Sequence[str | int], holder: Tree) -> 
     return steps_told[-1] if steps_told else ""
 
 
-def _count(tree: Tree, holder: Tree, path: TemplatePath) -> int:
-    """Return how many pods there will be; a number that is absent or odd is one."""
+def _count(
+    tree: Tree, holder: Tree, steps: Sequence[str | int], path: TemplatePath
+) -> int:
+    """Return how many pods there will be; a number that is absent is one.
+
+    `steps` lead to the holder.
+    """
     product = 1
     for text in path.counts:
-        numbers = (_number_at(tree, holder, way) for way in text.split("|"))
+        numbers = (_number_at(tree, holder, steps, way) for way in text.split("|"))
         found = next((number for number in numbers if number is not None), 1)
         if text.endswith(_PARALLELISM):
-            ends = _number_at(tree, holder, text.replace(_PARALLELISM, "completions"))
+            way = text.replace(_PARALLELISM, "completions")
+            ends = _number_at(tree, holder, steps, way)
             found = found if ends is None else min(found, ends)
         # Of a group, the leader has a template of its own where it has one.
         is_led = text == "size" and bool(holder.get("leaderTemplate"))
@@ -348,13 +355,25 @@ def _count(tree: Tree, holder: Tree, path: TemplatePath) -> int:
 _PARALLELISM: Final = "parallelism"
 
 
-def _number_at(tree: Tree, holder: Tree, path: str) -> int | None:
-    """Return the number on a path of `TemplatePath.counts`; None for no number."""
-    found: Any = tree if path.startswith("/") else holder
-    for step in path.removeprefix("/").split("."):
-        found = found.get(step) if isinstance(found, dict) else None
-    is_count = isinstance(found, int) and not isinstance(found, bool) and found >= 0
-    return found if is_count else None
+def _number_at(
+    tree: Tree, holder: Tree, steps: Sequence[str | int], path: str
+) -> int | None:
+    """Return the number on a path of `TemplatePath.counts`; None where there is none.
+
+    Raises `WireError` for what is no number of pods, which Kubernetes refuses, too.
+    """
+    is_of_object = path.startswith("/")
+    found: Any = tree if is_of_object else holder
+    names = path.removeprefix("/").split(".")
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    if found is None:
+        return None
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        where = _join(names if is_of_object else [*steps, *names])
+        said = f"wanted a whole number from 0, got {shorten(found)}"
+        raise WireError([Fault(where, said)])
+    return found
 
 
 def _of_volcano(tree: Tree, template: Tree) -> Tree:

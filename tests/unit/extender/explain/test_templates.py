@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -298,3 +299,61 @@ def test_what_is_no_template_is_a_fault_with_its_path(
         templates_in(tree)
 
     assert str(raised.value).startswith(fault)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param("many", id="a word"),
+        pytest.param("3", id="a number in quotes"),
+        pytest.param(-1, id="below 0"),
+        pytest.param(1.5, id="a part"),
+        pytest.param(True, id="true"),
+        pytest.param([3], id="a list"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("version", "kind", "spec", "path"),
+    [
+        pytest.param("apps/v1", "Deployment", {"replicas": "?", "template": TEMPLATE},
+                     "spec.replicas", id="Deployment"),
+        pytest.param("batch/v1", "Job", {"parallelism": "?", "template": TEMPLATE},
+                     "spec.parallelism", id="Job"),
+        pytest.param("batch/v1", "Job",
+                     {"parallelism": 3, "completions": "?", "template": TEMPLATE},
+                     "spec.completions", id="completions"),
+        pytest.param("batch.volcano.sh/v1alpha1", "Job",
+                     {"tasks": [{"name": "a", "template": TEMPLATE},
+                                {"name": "w", "replicas": "?", "template": TEMPLATE}]},
+                     "spec.tasks[1].replicas", id="Volcano"),
+        pytest.param("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet",
+                     {"replicas": "?", "leaderWorkerTemplate":
+                      {"size": 2, "workerTemplate": TEMPLATE}},
+                     "spec.replicas", id="LeaderWorkerSet"),
+        pytest.param("jobset.x-k8s.io/v1alpha2", "JobSet",
+                     {"replicatedJobs": [{"name": "w", "template": {"spec":
+                      {"parallelism": "?", "template": TEMPLATE}}}]},
+                     "spec.replicatedJobs[0].template.spec.parallelism", id="JobSet"),
+    ],
+)  # fmt: skip
+def test_what_is_no_number_of_pods_is_a_fault_with_its_path(
+    version: str, kind: str, spec: dict[str, Any], path: str, value: Any
+) -> None:
+    text = json.dumps({"apiVersion": version, "kind": kind, "spec": spec})
+    tree = json.loads(text.replace('"?"', json.dumps(value)))
+
+    with pytest.raises(WireError) as raised:
+        templates_in(tree)
+
+    (fault,) = raised.value.faults
+    assert fault.path == path
+    assert fault.message.startswith("wanted a whole number from 0, got ")
+
+
+def test_a_number_of_pods_that_is_null_is_that_of_the_default() -> None:
+    tree = {"apiVersion": "apps/v1", "kind": "Deployment",
+            "spec": {"replicas": None, "template": TEMPLATE}}  # fmt: skip
+
+    (found,) = templates_in(tree)
+
+    assert found.replicas == 1

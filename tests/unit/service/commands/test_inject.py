@@ -237,10 +237,14 @@ def test_what_is_told_of_a_pod_has_lines_of_100_columns(
     assert told[:3] == [
         f"Warning: pod default/{name}: {warning}"
         for warning in (
-            f"annotation {key}: 'H100 A100' is no known GPU model, only nodes labelled"
-            " so match; names are separated by commas: 'H100, A100'",
-            f"annotation {TRIGGER}: 'large\\x1b[31m' is no known GPU model: only rules"
-            f" go by it, nodes by {key}",
+            (
+                f"annotation {key}: 'H100 A100' is no known GPU model, only nodes"
+                " labelled so match; names are separated by commas: 'H100, A100'"
+            ),
+            (
+                f"annotation {TRIGGER}: 'large\\x1b[31m' is no known GPU model: only"
+                f" rules go by it, nodes by {key}"
+            ),
             "no rule for GPU type 'large\\x1b[31m': nothing injected",
         )
     ]
