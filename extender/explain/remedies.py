@@ -34,8 +34,8 @@ from extender.explain.failed_checks import (
     FailedCheck,
     resource_words,
 )
-from extender.explain.scheduler_checks import SchedulerChecks
-from scoring.eligibility import tolerates_all, unmatched_by_all
+from extender.explain.scheduler_checks import SchedulerChecks, list_taints
+from scoring.eligibility import unmatched_by_all
 from scoring.feasibility import would_share
 from scoring.gpu.models import normal_name
 from scoring.gpu.requirements import near_names
@@ -635,19 +635,11 @@ def _give_up(keys: Sequence[str], needs_terms: bool) -> str:
 def _taints(situation: Situation) -> Found:
     """Yield the one taint that would have to be tolerated."""
     indexes = np.flatnonzero(situation.fails_only(TAINT))
-    facts, tolerations = (
-        situation.scheduler.facts,
-        situation.scheduler.constraints.tolerations,
-    )
+    facts, constraints = situation.scheduler.facts, situation.scheduler.constraints
     counts: Counter[str] = Counter()
     where: dict[str, int] = {}
     for index in indexes.tolist():
-        texts = {
-            f"{taint.key}={taint.value or ''}:{taint.effect}"
-            for taint in facts[index].taints
-            if not tolerates_all(tolerations, (taint,))
-        }
-        text = " and ".join(sorted(texts))
+        text = " and ".join(sorted(set(list_taints(facts[index], constraints))))
         counts[text] += 1
         where.setdefault(text, index)
     for taint, count in counts.most_common(1):

@@ -254,12 +254,19 @@ def _about_taints(node: NodeFacts, constraints: Constraints) -> str:
 
 def show_taints(node: NodeFacts, constraints: Constraints) -> str:
     """Return the taints of a node that a pod does not tolerate."""
-    untolerated = [
-        f"{taint.key}={taint.value or ''}:{taint.effect}"
+    return _listed(list_taints(node, constraints), ", ")
+
+
+def list_taints(node: NodeFacts, constraints: Constraints) -> list[str]:
+    """Return the taints of a node that a pod does not tolerate, as kubectl has them.
+
+    Such as ``key=value:NoSchedule``, or ``key:NoSchedule`` for one without a value.
+    """
+    return [
+        f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
         for taint in node.taints
         if not tolerates_all(constraints.tolerations, (taint,))
     ]
-    return _listed(untolerated, ", ")
 
 
 def _about_affinity(node: NodeFacts, constraints: Constraints) -> str:

@@ -351,8 +351,9 @@ def _fit(explanation: Explanation, fitting: IndexArray, best: IndexArray) -> str
         if any(wish.startswith(CLAIMS) for wish in unsure):  # they may be of GPUs
             verb = "passes" if len(fitting) == 1 else "pass"
             said = f"{who} {verb} what is checked here ({by})"
+        whom = "it" if len(fitting) == 1 else "them"
         return (
-            f"{said}, but kube-scheduler may refuse them, since not modelled here:"
+            f"{said}, but kube-scheduler may refuse {whom}, since not modelled here:"
             f" {', '.join(unsure)}"
         )
     if not explanation.subject.pod_request.request:

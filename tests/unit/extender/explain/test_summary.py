@@ -52,6 +52,29 @@ def test_a_note_is_no_longer_than_an_event_may_be() -> None:
 
 
 @pytest.mark.parametrize(
+    ("taint", "told"),
+    [
+        pytest.param({"key": "k"}, "k:NoSchedule", id="no value"),
+        pytest.param({"key": "k", "value": ""}, "k:NoSchedule", id="an empty value"),
+        pytest.param({"key": "k", "value": "v"}, "k=v:NoSchedule", id="a value"),
+    ],
+)
+def test_a_taint_is_written_as_kubernetes_does(
+    taint: dict[str, str], told: str
+) -> None:
+    node = make_node(gpus=8, taints=[{**taint, "effect": "NoSchedule"}])
+
+    summary = summary_of(make_pod(gpus=1), node)
+
+    assert summary.sentence == (
+        f"No node fits: 1 has a taint that it does not tolerate ({told})"
+    )
+    assert summary.nearest[0].details == (f"not tolerated: {told}",)
+    assert summary.help == f"tolerate {told} (1 node fits then)"
+    assert summary.remedies[0].value == told
+
+
+@pytest.mark.parametrize(
     ("nodes", "sentence", "reason_class"),
     [
         pytest.param(
@@ -393,7 +416,7 @@ def test_too_little_room_for_all_replicas_is_said_first() -> None:
             None,
             {"resourceClaimName": "my-gpu"},
             "The only node passes what is checked here (CPU and memory), but"
-            " kube-scheduler may refuse them, since not modelled here: resource claims"
+            " kube-scheduler may refuse it, since not modelled here: resource claims"
             " (my-gpu)",
             id="claims alone",
         ),
@@ -401,7 +424,7 @@ def test_too_little_room_for_all_replicas_is_said_first() -> None:
             1,
             {"name": "nic", "resourceClaimTemplateName": "nics"},
             "The only node passes what is checked here (GPUs, CPU and memory), but"
-            " kube-scheduler may refuse them, since not modelled here: resource claims"
+            " kube-scheduler may refuse it, since not modelled here: resource claims"
             " (nics)",
             id="beside GPUs",
         ),
@@ -525,7 +548,7 @@ def test_no_node_is_promised_to_what_a_serving_runtime_adds() -> None:
     summary = summary_of(tree, make_node(gpus=8))
 
     assert summary.sentence == (
-        "The only node fits by CPU and memory, but kube-scheduler may refuse them,"
+        "The only node fits by CPU and memory, but kube-scheduler may refuse it,"
         " since not modelled here: what its ServingRuntime adds"
     )
 
