@@ -523,7 +523,7 @@ def test_what_running_pods_may_repel_by_labels_of_namespaces_is_said() -> None:
 
     assert told == (
         "The only node fits by GPUs, CPU and memory, but kube-scheduler may refuse"
-        " them, since not modelled here: pod anti-affinity of running pods by labels of"
+        " it, since not modelled here: pod anti-affinity of running pods by labels of"
         " namespaces"
     )
     assert other == "The only node fits: node-1 (score 10)"
