@@ -274,6 +274,16 @@ class Elector:
         is_held_elsewhere = self._is_held and not self.is_holding
         return self._is_called() and (self._leaving.is_set() or is_held_elsewhere)
 
+    @property
+    def lets_go(self) -> bool:
+        """Whether connections that callers leave idle are to end, too.
+
+        Not while this replica leaves: they end with it. Calls pile up while another
+        takes over, and callers begin to use connections that were idle for long, which
+        fails at the moment of their end.
+        """
+        return self.is_elsewhere and not self._leaving.is_set()
+
     def before_choice(self) -> None:
         """Note a decision that is about to be made for the whole cluster.
 

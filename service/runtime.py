@@ -346,6 +346,7 @@ class Runtime:
             self._certificate,
             self.health,
             lambda: self._elector is not None and self._elector.is_elsewhere,
+            lets_go=lambda: self._elector is not None and self._elector.lets_go,
         )
         self.server = self._listeners.http
 

@@ -73,15 +73,19 @@ class Listeners:
     health : Health
     is_elsewhere : callable
         Whether callers of the webhook had better come back on a new connection.
+    lets_go : callable
+        Whether connections that they leave idle are to end, too.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last one is named
         self,
         concurrency_limit: ConcurrencyLimit,
         settings: Settings,
         certificate: ServedCertificate | None,
         health: Health,
         is_elsewhere: Callable[[], bool] = lambda: False,
+        *,
+        lets_go: Callable[[], bool] = lambda: False,
     ) -> None:
         webhook = concurrency_limit.slots["webhook"].limit
         # One thread for each request that the limit lets through, and some for what it
@@ -96,7 +100,7 @@ class Listeners:
                 certificate,
                 lambda: health.is_draining or is_elsewhere(),
                 self.http.dispatcher,
-                lets_go=is_elsewhere,
+                lets_go=lets_go,
             )
         self.probes = _build_probes(concurrency_limit, settings, health)
 

@@ -549,6 +549,20 @@ def test_callers_are_sent_elsewhere_once_another_holds_it_or_we_leave(
     assert elsewhere() == (True, False)
 
 
+def test_idle_connections_end_where_another_holds_it_and_not_while_we_leave(
+    objects: LeaseObjects, replica: Replica, other: Replica
+) -> None:
+    list(look_for(objects, 3, replica, other))
+    assert not replica.elector.lets_go
+    assert other.elector.lets_go
+
+    replica.elector.leave(threading.Event())
+    list(look_for(objects, 3, replica, other))
+
+    assert not replica.elector.lets_go
+    assert not other.elector.lets_go
+
+
 @pytest.mark.parametrize("error", [SILENT, REFUSED, FORBIDDEN], ids=str)
 def test_a_holder_that_is_cut_off_sends_callers_elsewhere_when_its_time_is_up(
     objects: LeaseObjects, replica: Replica, error: ApiError
