@@ -135,8 +135,7 @@ def broken_shapes(
     total = sum(expected.parts.values())
     found: dict[Shape, float] = {}
     for kind, count in expected.parts.items():
-        is_accepted = not kind.accepted or bool(kind.accepted & names)
-        if kind.shape.gpus and is_accepted:
+        if kind.shape.gpus and kind.accepts(names):
             was, still = (bool(fits(f, kind.shape)[0]) for f in (before, after))
             if was and not still:
                 found[kind.shape] = found.get(kind.shape, 0.0) + count / total

@@ -100,8 +100,7 @@ def mix_on(parts: LearnedMix, supply: GpuSupply) -> WorkloadMix:
     """
     shapes = [expected.shape for expected in parts]
     accepts = [
-        [not one.accepted or bool(one.accepted & model.names) for one in parts]
-        for model in supply.models
+        [expected.accepts(model.names) for expected in parts] for model in supply.models
     ]
     return WorkloadMix(
         cpu=np.array([shape.cpu for shape in shapes], dtype=np.int64),

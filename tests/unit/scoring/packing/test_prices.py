@@ -180,6 +180,13 @@ def test_what_a_pod_gives_back(shape: Shape, free_again: list[int]) -> None:
     assert free.cpu.tolist() == [9000]
 
 
+def test_who_excludes_a_model_insists_on_the_others() -> None:
+    shapes = {ExpectedShape(Shape(0, 1), excluded=frozenset({"t4"})): 1.0}
+
+    assert mix_on(shapes, supply()).accepts.tolist() == [[False], [True]]
+    assert outlook_of(ExpectedPods(shapes), supply()).insistence.tolist() == [0.0, 10.0]
+
+
 def test_fragmentation_is_never_below_zero() -> None:
     # Five fifths that add up to one and a little more.
     parts = {ExpectedShape(Shape(cpu, 1 + cpu % 2)): 0.2 for cpu in range(5)}
