@@ -77,7 +77,7 @@ def test_a_shape_is_accepted_by_every_name_of_a_model() -> None:
 def test_nobody_is_expected_at_first() -> None:
     outlook = outlook_of(NOBODY_EXPECTED, supply())
 
-    assert outlook.demand.served.size == 0
+    assert outlook.demand.gpus.tolist() == [0]
     assert outlook.insistence.tolist() == [0.0, 0.0]
 
 
