@@ -114,7 +114,7 @@ e2e-built: $(READY)
 	for minor in $(MINORS); do $(BIN)/python tests/e2e/build.py --minor $$minor || exit 1; done
 
 image-tree: $(READY)  ## build the files of the image, measure them, start them
-	$(BIN)/python deploy/image/build_tree.py --check-arm64
+	$(BIN)/python deploy/image/build_tree.py --check-wheels
 	$(BIN)/python deploy/image/build_tree.py
 	$(BIN)/python -m pytest -q -m image tests/image/test_image_tree.py
 
