@@ -671,7 +671,8 @@ def test_a_value_of_the_selector_is_proposed_by_nodes_that_fit_then() -> None:
     ("values", "is_created", "told"),
     [
         pytest.param(["Tesla-T4", "NVIDIA-L4"], False,
-                     "accept T4, too (1 node fits then)", id="its own affinity takes the node"),
+                     "accept T4, too (1 node fits then)",
+                     id="its own affinity takes the node"),
         pytest.param(["NVIDIA-H100-80GB-HBM3"], False, "",
                      id="its own affinity does not"),
         pytest.param(["NVIDIA-H100-80GB-HBM3"], True, "",
