@@ -17,7 +17,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews chart cluster e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format image-tree release-check requirements clean
+.PHONY: help setup run test test-unit explore check bench bench-mutate bench-cache bench-fleet bench-trace bench-scheduler fuzz fuzz-reviews chart cluster e2e e2e-full e2e-built $(MINORS:%=e2e-full-%) format image-tree image release-check requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,7 @@ check: $(READY)  ## format, lint, types, layers, benchmarks untimed
 	$(BIN)/mypy
 	$(BIN)/mypy tests bench
 	$(BIN)/mypy deploy/kubectl/kubectl-gpu
-	$(BIN)/mypy deploy/image/build_tree.py deploy/release_check.py deploy/dashboard.py
+	$(BIN)/mypy deploy/image/build_tree.py deploy/image/build_image.py deploy/release_check.py deploy/dashboard.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q --benchmark-disable bench
 
@@ -114,9 +114,13 @@ e2e-built: $(READY)
 	for minor in $(MINORS); do $(BIN)/python tests/e2e/build.py --minor $$minor || exit 1; done
 
 image-tree: $(READY)  ## build the files of the image, measure them, start them
-	$(BIN)/python deploy/image/build_tree.py --check-arm64
+	$(BIN)/python deploy/image/build_tree.py --check-wheels
 	$(BIN)/python deploy/image/build_tree.py
-	$(BIN)/python -m pytest -q -m image tests/image
+	$(BIN)/python -m pytest -q -m image tests/image/test_image_tree.py
+
+image: $(READY)  ## build the image by buildah on a base of its own, start it; wants root (BASE=python:3.13-slim)
+	$(BIN)/python -m deploy.image.build_image $(if $(BASE),--base $(BASE))
+	$(BIN)/python -m pytest -q -m image tests/image/test_image.py
 
 release-check: image-tree  ## build wheel, sdist, image and chart, install them in a clean place, run them
 	$(BIN)/python tests/e2e/build.py --chart

@@ -168,21 +168,12 @@ def failed_checks(
     needed = _needed(pod_request)
     counted = ~candidates.claimed
     lacking = ~candidates.offered
-    whole = np.array([[is_whole_gpu(name)] for name, _ in pod_request.request])
     # All GPUs of a kind are unhealthy: capacity is there, allocatable is not.
     is_unhealthy = _in_any_row((candidates.allocatable == 0) & counted)
-    lacks_gpus = _in_any_row(lacking & whole)
-    has_parts, has_others, is_labelled = (
-        (candidates.instead & bit) > 0 for bit in (PARTS, OTHERS, LABELLED)
-    )
-    checks = [
-        (Verdict.UNKNOWN_NODE, ~candidates.known),
-        # Devices go while MIG or the driver is being changed: that they are absent
-        # must not hide why.
-        (Verdict.NOT_READY, candidates.faulted & is_labelled),
-        (Verdict.IN_PARTS, lacks_gpus & has_parts),
-        (Verdict.NO_GPU, lacks_gpus & ~has_others),
-        (Verdict.NO_SUCH_RESOURCE, _in_any_row(lacking)),
+    checks = [(Verdict.UNKNOWN_NODE, ~candidates.known)]
+    if lacking.any():  # PERF: kube-scheduler offers no others
+        checks.extend(_absence_checks(candidates, pod_request, lacking))
+    checks += [
         (Verdict.NOT_READY, candidates.faulted | is_unhealthy),
         (Verdict.TOO_FEW, _in_any_row((candidates.allocatable < needed) & counted)),
     ]
@@ -200,6 +191,28 @@ def failed_checks(
     checks.append((Verdict.NOT_ALONE_NOW, not_alone & may_resolve))
     checks.append((Verdict.NOT_ALONE, not_alone))
     return checks
+
+
+def _absence_checks(
+    candidates: Candidates, pod_request: PodRequest, lacking: BoolArray
+) -> list[tuple[Verdict, BoolArray]]:
+    """Return where a resource is not there, by what is there instead.
+
+    `lacking` is True where a node does not offer a resource, shape (Q, C).
+    """
+    whole = np.array([[is_whole_gpu(name)] for name, _ in pod_request.request])
+    lacks_gpus = _in_any_row(lacking & whole)
+    has_parts, has_others, is_labelled = (
+        (candidates.instead & bit) > 0 for bit in (PARTS, OTHERS, LABELLED)
+    )
+    return [
+        # Devices go while MIG or the driver is being changed: that they are absent
+        # must not hide why.
+        (Verdict.NOT_READY, candidates.faulted & is_labelled),
+        (Verdict.IN_PARTS, lacks_gpus & has_parts),
+        (Verdict.NO_GPU, lacks_gpus & ~has_others),
+        (Verdict.NO_SUCH_RESOURCE, _in_any_row(lacking)),
+    ]
 
 
 def _gpu_checks(

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cluster.decode.objects import PodRecord
+from cluster.decode.records import RecordBuilder
 from extender.explain.pod import Subject
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.gpu.suitability import choice_of
@@ -67,11 +68,16 @@ class QueuedPod:
 
 
 def queue_subjects(
-    subjects: Iterable[Subject], kinds: Sequence[NodeGpus]
+    subjects: Iterable[Subject], kinds: Sequence[NodeGpus], builder: RecordBuilder
 ) -> Iterator[QueuedPod]:
     """Yield each pod of manifests as often as its object asks for it.
 
-    `kinds` are the GPUs that the cluster has.
+    Parameters
+    ----------
+    kinds : sequence of NodeGpus
+        The GPUs that the cluster has.
+    builder : RecordBuilder
+        Reads which model a node selector names.
     """
     for subject in subjects:
         request = subject.pod_request
@@ -94,6 +100,7 @@ def queue_subjects(
             scheduler_name=subject.scheduler_name,
             priority=subject.priority,
             job=request.job,
+            selected_model=builder.selected_model(subject.constraints.node_selector),
         )
         pod = QueuedPod(
             record,

@@ -271,8 +271,8 @@ def carry_out(  # noqa: C901, PLR0912 - an arm for each action
             for key in filter(None, remedy.value.split(",")):
                 changed["spec"]["nodeSelector"].pop(key)
         case "tolerate":
-            key, _, rest = remedy.value.partition("=")
-            value, _, effect = rest.partition(":")
+            taint, _, effect = remedy.value.rpartition(":")
+            key, _, value = taint.partition("=")
             changed["spec"].setdefault("tolerations", []).append(
                 {"key": key, "value": value, "effect": effect, "operator": "Equal"}
             )

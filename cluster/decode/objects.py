@@ -380,6 +380,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     shares : tuple of LargestShare
         Of resources that more than one container asks, or whose asks are not all of
         it; equal ones are shared. Empty once it has a node.
+    selected_model : str
+        GPU model that its node selector names, of a managed pod; empty for none.
     """
 
     uid: str
@@ -411,6 +413,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     exclusions: Exclusions | None = None
     labels: dict[str, str] = {}
     may_preempt: bool = True
+    selected_model: str = ""
 
 
 def parse_time(text: str) -> float:

@@ -340,7 +340,14 @@ class RecordBuilder:
             ),
             may_preempt=pod.may_preempt,
             group="" if spec.node_name else intern(pod.group),
+            selected_model=(
+                self.selected_model(spec.node_selector or {}) if is_managed else ""
+            ),
         ), faults
+
+    def selected_model(self, selector: Mapping[str, str]) -> str:
+        """Return the GPU model that a node selector names; empty for none."""
+        return intern(self.gpus.read(selector, ()).model) if selector else ""
 
     def job_of(self, pod: Pod) -> str:
         """Return what names the job that a pod is of; empty for none."""

@@ -314,7 +314,7 @@ class Workload:
             parts = self._counts.renewed(self._published.parts)
             # What few pods say of models counts for little: how many have come, too,
             # is part of a mix that insists on some.
-            is_surer = any(kind.accepted for kind in parts) and (
+            is_surer = any(kind.is_picky for kind in parts) and (
                 pods >= SURER * self._published.pods
             )
             if is_surer or parts is not self._published.parts:
@@ -331,8 +331,12 @@ def expected_shape(record: PodRecord, unit: int) -> ExpectedShape:
     shape = shape_of(record.request, unit)
     if not shape.gpus:
         return _WITHOUT_GPUS
+    wanted = record.gpu_requirements
+    selected = (record.selected_model,) if record.selected_model else ()
     return ExpectedShape(
-        shape, frozenset(map(normal_name, record.gpu_requirements.types))
+        shape,
+        frozenset(map(normal_name, wanted.types or selected)),
+        frozenset(map(normal_name, wanted.excluded)),
     )
 
 

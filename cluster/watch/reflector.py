@@ -42,6 +42,10 @@ LIST_SECONDS: Final = 300.0
 # Bookmarks come every minute. A stream that brings only bytes for so long is dead, too.
 SILENT_SECONDS: Final = 180.0
 
+# A watch that brought nothing at all for so long may go on like that: of a kind that
+# nothing changes, an API server has no bookmark newer than the list.
+UNHEARD_SECONDS: Final = 75.0
+
 # Several times what etcd takes of one object.
 MAX_LINE_BYTES: Final = 16 * 2**20
 
@@ -266,15 +270,22 @@ class Reflector:
         }
         rest = b""
         heard_at: float | None = None
-        with self._opened(query) as stream:
-            self._recovered()
-            for chunk in stream.chunks():
-                *lines, rest = (rest + chunk).split(b"\n")
-                if self._take(lines):
-                    heard_at = self._contacted_at = self._pace.monotonic()
-                if self._is_interrupted:
-                    return
-                self._check_sense(started if heard_at is None else heard_at, rest)
+        try:
+            with self._opened(query) as stream:
+                self._recovered()
+                for chunk in stream.chunks():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    if self._take(lines):
+                        heard_at = self._contacted_at = self._pace.monotonic()
+                    if self._is_interrupted:
+                        return
+                    self._check_sense(started if heard_at is None else heard_at, rest)
+        except ApiError as error:
+            lived = self._pace.monotonic() - started
+            is_unheard = heard_at is None and lived >= UNHEARD_SECONDS
+            if is_unheard and error.reason == "silent":
+                self._version = None  # a list says how things are
+            raise
         lived = self._pace.monotonic() - started
         if rest or (heard_at is None and lived < SHORT_WATCH_SECONDS):
             raise ApiError("the stream ended early", reason="closed")

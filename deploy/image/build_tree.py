@@ -9,6 +9,7 @@ import argparse
 import gzip
 import importlib.metadata
 import io
+import itertools
 import json
 import os
 import py_compile
@@ -79,12 +80,14 @@ AIO_ONLY: Final = (
     "yarl",
 )
 
-# What `pip` may take for the other architecture, the newest first.
-ARM64: Final = (
-    "manylinux_2_28_aarch64",
-    "manylinux_2_17_aarch64",
-    "manylinux2014_aarch64",
-)
+# The Pythons that the image may have, oldest first.
+PYTHONS: Final = ("3.11", "3.12", "3.13")
+
+# machine -> its name in wheels
+MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+
+# What `pip` may take for a machine, the newest first.
+LINUXES: Final = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 
 START: Final = """\
 #!/usr/bin/env python3
@@ -306,16 +309,21 @@ def check_sizes(tree: Path) -> str:
     return sentence
 
 
-def check_arm64() -> None:
-    """Raise `TreeError` unless every hashed wheel is there for arm64, too."""
-    platforms = [word for name in ARM64 for word in ("--platform", name)]
+def check_wheels() -> None:
+    """Raise `TreeError` unless every hashed wheel is there for all that we name.
+
+    One folder takes them, so that a wheel for several Pythons is fetched once.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        pip(
-            *("download", "--require-hashes", "--only-binary", ":all:", "--no-deps"),
-            *platforms,
-            *("--dest", folder, "--requirement"),
-            ROOT / "requirements" / "runtime.txt",
-        )
+        for python, machine in itertools.product(PYTHONS, MACHINES.values()):
+            names = [f"{linux}_{machine}" for linux in LINUXES]
+            platforms = [word for name in names for word in ("--platform", name)]
+            pip(
+                *("download", "--python-version", python, *platforms),
+                *("--require-hashes", "--only-binary", ":all:", "--no-deps"),
+                *("--dest", folder, "--requirement"),
+                ROOT / "requirements" / "runtime.txt",
+            )
 
 
 def build(tree: Path) -> str:
@@ -336,13 +344,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "image-tree")
     parser.add_argument(
-        "--check-arm64", action="store_true", help="only resolve the wheels for arm64"
+        "--check-wheels",
+        action="store_true",
+        help="only resolve the wheels, for each Python and machine",
     )
     options = parser.parse_args(arguments)
     try:
-        if options.check_arm64:
-            check_arm64()
-            done = "every wheel is there for arm64"
+        if options.check_wheels:
+            check_wheels()
+            done = f"every wheel: Python {', '.join(PYTHONS)} on {', '.join(MACHINES)}"
         else:
             done = f"{options.into}: {build(options.into.resolve())}"
     except TreeError as error:

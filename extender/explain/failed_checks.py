@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from cluster.decode.objects import LabelRequirement, NodeSelectorTerm
 from extender.explain.details import DETAILS, Judged, show_gpus, show_size
 from extender.explain.explain import Explanation
 from extender.explain.scheduler_checks import (
@@ -27,8 +28,11 @@ from scoring.eligibility import (
     UNTOLERATED,
     WRONG_AFFINITY,
     WRONG_NODE_NAME,
+    unmatched_by_all,
 )
 from scoring.feasibility import Verdict, failed_checks
+from scoring.gpu.affinity import RequestedGpus, required_terms
+from scoring.gpu.node_gpus import GpuLabelRules
 from scoring.gpu.suitability import Suitability, suitability
 from scoring.neighbours import REPELLED, TAKEN_PORTS, Neighbourhood
 from scoring.quantity import show_amount, show_bytes
@@ -135,9 +139,17 @@ def resource_words(resource: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FailedChecks:
-    """All checks that some node fails, in the order of their classes."""
+    """All checks that some node fails, in the order of their classes.
+
+    Attributes
+    ----------
+    unmatched : bool array, shape (N,)
+        Where the pod's own affinity for labels of GPUs fails, too, which is told as the
+        type that it wants: who accepts another type does not get these nodes.
+    """
 
     failed: tuple[FailedCheck, ...]
+    unmatched: BoolArray
 
     def counts(self, node_count: int) -> Int64Array:
         """Return how many checks each node fails, int64 of shape (N,).
@@ -193,7 +205,43 @@ def list_failed_checks(
     failing = [check for check in found if check.failed.any()]
     # Of a node that lacks GPUs and more, the GPUs are told.
     failing.sort(key=lambda check: (order[check.kind], "/" not in check.resource))
-    return FailedChecks(tuple(failing))
+    return FailedChecks(tuple(failing), builder.unmatched)
+
+
+def without_own_types(
+    terms: tuple[NodeSelectorTerm, ...] | None,
+    pod_request: PodRequest,
+    rules: GpuLabelRules,
+) -> tuple[NodeSelectorTerm, ...] | None:
+    """Return the terms without what the webhook writes of the GPUs that a pod wants.
+
+    That is a list of accepted values which has all that the table knows of the types;
+    without types, one of values to be kept out; and one of memory too small. None where
+    a term has nothing else: then any node is left open.
+    """
+    wanted = pod_request.gpu_requirements
+    criteria = RequestedGpus(wanted, pod_request.request)
+    known = {
+        rule.key: {*rule.values}
+        for term in (required_terms(rules, criteria, ()) if wanted.types else ())
+        for rule in term
+        if rule.operator == "In"
+    }
+
+    def is_own(item: LabelRequirement) -> bool:
+        values = {*(item.values or ())}
+        if item.operator == "In":
+            return not known.get(item.key, {""}) <= values
+        is_of_memory = item.key in rules.memory_labels
+        return item.operator != "NotIn" or not (is_of_memory or not wanted.types)
+
+    left: list[NodeSelectorTerm] = []
+    for term in terms or ():
+        own = tuple(item for item in term.expressions or () if is_own(item))
+        if term.expressions and not own and not term.fields:
+            return None
+        left.append(NodeSelectorTerm(own, term.fields))
+    return None if terms is None else tuple(left)
 
 
 class _Builder:
@@ -225,6 +273,8 @@ class _Builder:
                 else:
                     ours[verdict] = ours.get(verdict, self._none) | failed
         self._ours = ours
+        self._subject = explanation.subject
+        self.unmatched = self._none
         absent = [Verdict.IN_PARTS, Verdict.NO_GPU, Verdict.NO_SUCH_RESOURCE]
         self._lacking = self._where(*absent)
         # Devices go while MIG or the driver is being changed.
@@ -249,7 +299,9 @@ class _Builder:
         # once.
         unmatched = failed[WRONG_AFFINITY]
         if of_type.any() and self._has_affinity_of_gpus_alone():
-            unmatched = unmatched & (~of_type | self._misses_selector(unmatched))
+            told = ~of_type | self._misses_selector(unmatched)
+            self.unmatched = self._miss_own_affinity(unmatched & ~told)
+            unmatched = unmatched & told
         for kind, reason, where, phrase in (
             (WRONG_NAME, WRONG_NODE_NAME, failed[WRONG_NODE_NAME], self._say_name),
             (LABELS, WRONG_AFFINITY, unmatched, self._say_labels),
@@ -285,6 +337,21 @@ class _Builder:
             for term in self._checks.constraints.affinity_terms or ()
             for item in (*(term.expressions or ()), *(term.fields or ()))
         )
+
+    def _miss_own_affinity(self, among: BoolArray) -> BoolArray:
+        """Return which nodes miss the affinity that the pod's author wrote.
+
+        Of a pod that is there already, what the webhook would write is left out.
+        """
+        missed, subject = self._none.copy(), self._subject
+        terms = subject.written_terms
+        if subject.is_created:
+            wish, rules = self._pod_request, self._judged.options.builder.gpus.rules
+            terms = without_own_types(subject.constraints.affinity_terms, wish, rules)
+        indexes = np.flatnonzero(among)
+        facts = [self._checks.facts[index] for index in indexes.tolist()]
+        missed[indexes] = unmatched_by_all(facts, terms)
+        return missed
 
     def _misses_selector(self, among: BoolArray) -> BoolArray:
         """Return which nodes miss an entry of the node selector."""

@@ -7,7 +7,13 @@ from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
 from cluster.decode.faults import convert_with_faults
-from cluster.decode.objects import Pod, PodConstraints, PodRecord, PodSpec
+from cluster.decode.objects import (
+    NodeSelectorTerm,
+    Pod,
+    PodConstraints,
+    PodRecord,
+    PodSpec,
+)
 from cluster.decode.records import constraints_of, list_not_modelled
 from extender.explain.refusals import list_refusals, tell_refusals
 from extender.explain.templates import PodTemplate, templates_in
@@ -132,6 +138,9 @@ class Subject:
         Host ports that it takes.
     repels : tuple of RepelledPods
         Whom it wants away by required anti-affinity; those of its kind, too, perhaps.
+    written_terms : tuple of NodeSelectorTerm or None
+        Its required node affinity before the webhook added to it; None without one, and
+        for a pod that is there already, of which nobody knows.
     """
 
     namespace: str
@@ -155,6 +164,7 @@ class Subject:
     labels: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[HostPort, ...] = ()
     repels: tuple[RepelledPods, ...] = ()
+    written_terms: tuple[NodeSelectorTerm, ...] | None = None
 
     @property
     def newcomer(self) -> Newcomer | None:
@@ -350,6 +360,7 @@ def read_template(
         name=subject.name,
         namespace=subject.namespace,
         admission=AdmissionChange(change, injected, review.warnings),
+        written_terms=subject.written_terms,
     )
 
 
@@ -426,6 +437,7 @@ def _subject_of_pod(
         ports=(record.exclusions or NO_EXCLUSIONS).ports,
         repels=(record.exclusions or NO_EXCLUSIONS).repels,
         is_created=is_created,
+        written_terms=None if is_created else record.constraints.affinity_terms,
     )
 
 

@@ -122,6 +122,9 @@ class Situation:
         Whose ask decides, where that is not all that the pod asks.
     newcomer : Newcomer or None
         The pod as those that run see it.
+    unmatched : bool array, shape (N,), or None
+        Where its own affinity for labels of GPUs fails beside the type that it wants,
+        and no check tells so; None for nowhere.
     """
 
     checks: Sequence[FailedCheck]
@@ -131,11 +134,18 @@ class Situation:
     injected: Request
     shares: Sequence[LargestShare]
     newcomer: Newcomer | None = None
+    unmatched: BoolArray | None = None
+
+    @property
+    def fails_unsaid(self) -> BoolArray:
+        """Which nodes fail what no check tells, shape (N,)."""
+        nowhere = np.zeros(len(self.names), dtype=np.bool_)
+        return nowhere if self.unmatched is None else self.unmatched
 
     def fails_only(self, *kinds: str) -> BoolArray:
         """Return which nodes fail checks of these kinds and no other, shape (N,)."""
         within = np.zeros(len(self.names), dtype=np.bool_)
-        beside = np.zeros(len(self.names), dtype=np.bool_)
+        beside = self.fails_unsaid.copy()
         for check in self.checks:
             if check.kind in kinds:
                 within |= check.failed
@@ -361,7 +371,9 @@ def _unknown(situation: Situation) -> Found:
     """
     judged = situation.judged
     pod_request, gpus = judged.pod_request, judged.snapshot.gpus
-    indexes = np.flatnonzero(situation.fails_only(GPU_TYPE_UNKNOWN))
+    # A label may be just what the pod's own affinity wants, too.
+    labelled = replace(situation, unmatched=None)
+    indexes = np.flatnonzero(labelled.fails_only(GPU_TYPE_UNKNOWN))
     bare = replace(pod_request.gpu_requirements, min_memory=0)
     has_unit = any(is_whole_gpu(n) or is_part(n) for n, _ in pod_request.request)
     suits = [
@@ -370,9 +382,9 @@ def _unknown(situation: Situation) -> Found:
         for kind in gpus.kinds
     ]
     by_memory = np.array(suits)[gpus.codes[judged.candidates.columns[indexes]]]
-    if by_memory.any():
+    those = indexes[by_memory & ~situation.fails_unsaid[indexes]]
+    if len(those):
         name = judged.options.builder.annotations.min_memory
-        those = indexes[by_memory]
         text = (
             f"leave {name} out: how much a {pod_request.primary} has is not known"
             f" ({_nodes(len(those))} then)"
@@ -455,7 +467,8 @@ def _other_resource(situation: Situation) -> Found:
         others = [c for c in situation.checks if c is not check]
         # Of a node that lacks a resource nothing else of its GPUs is told.
         beside = [c.failed for c in others] + [
-            would_share(judged.candidates, judged.pod_request)
+            would_share(judged.candidates, judged.pod_request),
+            situation.fails_unsaid,
         ]
         indexes = np.flatnonzero(check.failed & ~np.logical_or.reduce(beside, axis=0))
         yield from _offered_instead(situation, indexes, check.resource)
@@ -521,6 +534,7 @@ def _other_devices(situation: Situation) -> Found:
         if name in STANDARD_RESOURCES or name == PODS:
             continue
         others = [c.failed for c in situation.checks if c is not check]
+        others.append(situation.fails_unsaid)
         alone = check.failed & ~np.logical_or.reduce(others, axis=0)
         row = snapshot.row_of(name)
         if row is not None:

@@ -442,6 +442,7 @@ def _situation(
         () if admission is None else admission.injected,
         explanation.subject.shares,
         explanation.subject.newcomer,
+        checks.unmatched,
     )
 
 

@@ -270,6 +270,11 @@ class GpuLabelReader:
         """The alias table in use."""
         return self._in_use.rules.table
 
+    @property
+    def rules(self) -> "GpuLabelRules":
+        """The rules in use."""
+        return self._in_use.rules
+
     def use(self, rules: "GpuLabelRules") -> None:
         """Read by other rules from now on."""
         self._in_use = _RulesInUse(rules)

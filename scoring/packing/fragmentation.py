@@ -5,6 +5,7 @@ the free thousandths on devices too full for it; for one that cannot, all that i
 averaged over the mix. Memory is left to the filter.
 """
 
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,13 @@ import numpy as np
 from scoring.packing.learning import ExpectedPods
 from scoring.packing.shapes import WHOLE, Shape
 from scoring.packing.workload import Demand, FreeCapacity
-from scoring.snapshot import BoolArray, Float64Array, GpuSupply, Int64Array
+from scoring.snapshot import (
+    BoolArray,
+    Float64Array,
+    GpuSupply,
+    IndexArray,
+    Int64Array,
+)
 
 # More than any device has free.
 _NO_DEVICE: Final = WHOLE + 1
@@ -52,9 +59,7 @@ def fragmentation(free: FreeCapacity, demand: Demand) -> Float64Array:
     >>> fragmentation(free, build_demand(mix))
     array([0.25])
     """
-    sums, counts = _usable(free.devices, demand.thresholds)
-    total = np.add.reduce(free.devices, axis=0)
-    unusable = _unusable(total, sums, counts, free.cpu, free.models, demand)
+    unusable = _unusable(free, None, demand)
     # Shares that add up to all are taken off with the error of their last digit.
     return np.where(unusable > 0.0, unusable, 0.0)
 
@@ -78,30 +83,8 @@ def gradient(free: FreeCapacity, shape: Shape, demand: Demand) -> Float64Array:
     float64 array, shape (N,)
         In GPUs, above 0 where fragmentation falls. It means nothing where the pod does
         not fit; see `fits`.
-
-    Notes
-    -----
-    Each threshold changes by the devices that the pod takes alone, so nothing is
-    summed over devices again.
     """
-    sums, counts = _usable(free.devices, demand.thresholds)
-    total = np.add.reduce(free.devices, axis=0)
-    # PERF: before and after side by side, since for one changed node nearly all the
-    # time is to begin numpy operations; bench/scoring/test_kernels.py
-    states = [(total, sums, counts, free.cpu)]
-    if shape.gpus:
-        old, new = best_fit_device(free.devices, shape.thousandths)
-        least = demand.thresholds[:, np.newaxis]
-        is_lost, is_kept = old >= least, new >= least
-        sums = sums - shape.gpus * (old * is_lost - new * is_kept)
-        counts = counts - shape.gpus * (is_lost & ~is_kept)
-        total = total - shape.gpus * (old - new)
-    states.append((total, sums, counts, free.cpu - shape.cpu))
-    total, sums, counts, cpu = (
-        np.concatenate(parts, axis=-1) for parts in zip(*states, strict=True)
-    )
-    models = np.concatenate((free.models, free.models))
-    unusable = _unusable(total, sums, counts, cpu, models, demand)
+    unusable = _unusable(free, shape, demand)
     count = len(free.cpu)
     decrease: Float64Array = unusable[:count] - unusable[count:]
     return decrease
@@ -135,8 +118,7 @@ def broken_shapes(
     total = sum(expected.parts.values())
     found: dict[Shape, float] = {}
     for kind, count in expected.parts.items():
-        is_accepted = not kind.accepted or bool(kind.accepted & names)
-        if kind.shape.gpus and is_accepted:
+        if kind.shape.gpus and kind.accepts(names):
             was, still = (bool(fits(f, kind.shape)[0]) for f in (before, after))
             if was and not still:
                 found[kind.shape] = found.get(kind.shape, 0.0) + count / total
@@ -161,58 +143,114 @@ def best_fit_device(
     return old, np.maximum(old - thousandths, 0)
 
 
-# Above this many nodes, arrays over thresholds or groups, too, would leave the caches.
-MAX_AT_ONCE: Final = 512
+# Above this many nodes, products of whole numbers take longer than they save.
+MAX_AT_ONCE: Final = 128
 
 
-def _usable(
-    devices: Int64Array, thresholds: Int64Array
-) -> tuple[Int64Array, Int64Array]:
-    """Return sum and number of the devices with so much free, each of shape (T, N)."""
-    if devices.shape[1] <= MAX_AT_ONCE:
-        enough = devices >= thresholds[:, np.newaxis, np.newaxis]
-        return (
-            np.add.reduce(devices * enough, axis=1),
-            np.add.reduce(enough, axis=1, dtype=np.int64),
-        )
-    shape = (len(thresholds), devices.shape[1])
-    sums, counts = np.empty(shape, np.int64), np.empty(shape, np.int64)
-    for row, least in enumerate(thresholds.tolist()):
-        enough = devices >= least
-        np.add.reduce(enough, axis=0, dtype=np.int64, out=counts[row])
-        np.add.reduce(devices * enough, axis=0, out=sums[row])
-    return sums, counts
-
-
-def _unusable(  # noqa: PLR0913, PLR0917 - the parts of one node's state
-    total: Int64Array,
-    sums: Int64Array,
-    counts: Int64Array,
-    cpu: Int64Array,
-    models: Int64Array,
-    demand: Demand,
-) -> Float64Array:
+def _unusable(free: FreeCapacity, shape: Shape | None, demand: Demand) -> Float64Array:
     """Return what is free on each node less what the mix can use, in GPUs.
 
     To the last digit the same for a node whichever others it is computed with: shares
     are taken off one after the other.
+
+    Returns
+    -------
+    float64 array, shape (N,), or (2 N,) for a pod of `shape`: before it, then after it
     """
-    reached = np.searchsorted(demand.cpu_steps, cpu, side="right")
+    cpu, models, gpus = free.cpu, free.models, None
+    taken: Int64Array = np.empty((0, len(cpu)), dtype=np.int64)
+    if shape is not None:
+        # PERF: side by side, and from what a taken device has before and after alone,
+        # since for one changed node nearly all the time is to begin numpy operations;
+        # bench/extender/packing.py
+        cpu = np.concatenate((cpu, cpu - shape.cpu))
+        models = np.concatenate((models, models))
+        gpus = shape.gpus
+        if gpus:
+            taken = np.stack(best_fit_device(free.devices, shape.thousandths))
+    reached = demand.cpu_steps.searchsorted(cpu, side="right")
     served_at = models * (len(demand.cpu_steps) + 1) + reached
-    unusable: Float64Array = total.astype(np.float64)
-    if len(cpu) <= 2 * MAX_AT_ONCE:
-        of = demand.threshold_of
-        parts = np.empty((len(of) + 1, len(cpu)))
-        parts[0] = unusable
-        np.multiply(demand.served[:, served_at], sums[of], out=parts[1:])
-        parts[1:] *= counts[of] >= demand.gpus[:, np.newaxis]
-        np.subtract.reduce(parts, axis=0, out=unusable)
-    else:
-        groups = zip(demand.threshold_of.tolist(), demand.gpus.tolist(), strict=True)
-        for row, (threshold, gpus) in enumerate(groups):
-            part = demand.served[row].take(served_at)
-            part *= sums[threshold]
-            part *= counts[threshold] >= gpus
-            unusable -= part
+    counted = _counted(len(free.devices), gpus)
+    way = _all_at_once if len(free.cpu) <= MAX_AT_ONCE else _group_by_group
+    unusable = way(free.devices, taken, counted, served_at, demand)
     unusable /= WHOLE
     return unusable
+
+
+@lru_cache(maxsize=64)
+def _counted(depth: int, gpus: int | None) -> Int64Array:
+    """Return how often each row of devices counts, in one state or in two.
+
+    Parameters
+    ----------
+    depth : int
+        D devices, each of which counts once.
+    gpus : int or None
+        How many devices a pod takes, None for no pod. What such a device has before and
+        after stands in two more rows, which count in the second state alone.
+
+    Returns
+    -------
+    int64 array, shape (1, D) without a pod, (2, D) for one that takes none, (2, D + 2)
+    """
+    counted = np.ones((1 if gpus is None else 2, depth), dtype=np.int64)
+    if gpus:
+        counted = np.hstack((counted, np.array([[0, 0], [-gpus, gpus]])))
+    counted.setflags(write=False)
+    return counted
+
+
+def _all_at_once(
+    devices: Int64Array,
+    taken: Int64Array,
+    counted: Int64Array,
+    served_at: IndexArray,
+    demand: Demand,
+) -> Float64Array:
+    """Return what `_unusable` does, in thousandths.
+
+    `taken` is what a taken device has before and after, shape (2, N), or (0, N).
+    """
+    devices = np.concatenate((devices, taken))
+    enough = devices >= demand.least[:, np.newaxis, np.newaxis]
+    rows = (len(enough), len(served_at))
+    parts = demand.served.take(served_at, axis=1)
+    parts *= (counted @ (devices * enough)).reshape(rows)
+    parts *= (counted @ enough).reshape(rows) >= demand.gpus[:, np.newaxis]
+    unusable: Float64Array = np.subtract.reduce(parts, axis=0)
+    return unusable
+
+
+def _group_by_group(
+    devices: Int64Array,
+    taken: Int64Array,
+    counted: Int64Array,
+    served_at: IndexArray,
+    demand: Demand,
+) -> Float64Array:
+    """Return what `_all_at_once` does, for many nodes."""
+    free = _in_states(devices, taken, counted)
+    unusable: Float64Array = free.astype(np.float64)
+    at, sums, counts = 0, free, free
+    for row in range(1, len(demand.least)):
+        least, gpus = int(demand.least[row]), int(demand.gpus[row])
+        if least != at:
+            at, enough, held = least, devices >= least, taken >= least
+            sums = _in_states(devices * enough, taken * held, counted)
+            counts = _in_states(enough, held, counted)
+        part = demand.served[row].take(served_at)
+        part *= sums
+        part *= counts >= gpus
+        unusable -= part
+    return unusable
+
+
+def _in_states(
+    values: Int64Array | BoolArray, taken: Int64Array | BoolArray, counted: Int64Array
+) -> Int64Array:
+    """Return ``counted @ values``, which numpy does slowly for many, shape (S * N,)."""
+    before: Int64Array = np.add.reduce(values, axis=0, dtype=np.int64)
+    if len(counted) == 1:
+        return before
+    change = counted[1, len(values) :] @ taken
+    return np.concatenate((before, before + change))

@@ -33,10 +33,24 @@ class ExpectedShape:
     ----------
     accepted : frozenset of str
         Names of GPU models or families, in normal form; empty for any.
+    excluded : frozenset of str
+        The same of those that are never accepted.
     """
 
     shape: Shape
     accepted: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
+
+    @property
+    def is_picky(self) -> bool:
+        """Whether some models will not do."""
+        return bool(self.accepted or self.excluded)
+
+    def accepts(self, names: frozenset[str]) -> bool:
+        """Whether a model of these names will do."""
+        return not (self.excluded & names) and (
+            not self.accepted or bool(self.accepted & names)
+        )
 
 
 # Shape -> part of the pods that come in it; all parts add up to 1.

@@ -100,8 +100,7 @@ def mix_on(parts: LearnedMix, supply: GpuSupply) -> WorkloadMix:
     """
     shapes = [expected.shape for expected in parts]
     accepts = [
-        [not one.accepted or bool(one.accepted & model.names) for one in parts]
-        for model in supply.models
+        [expected.accepts(model.names) for expected in parts] for model in supply.models
     ]
     return WorkloadMix(
         cpu=np.array([shape.cpu for shape in shapes], dtype=np.int64),
@@ -155,21 +154,20 @@ class Demand:
 
     Attributes
     ----------
-    thresholds : int64 array, shape (T,)
-        Distinct thousandths that a device must have free, ascending.
-    threshold_of : int64 array, shape (G,)
-        Index in `thresholds` of what a group asks of each device.
-    gpus : int64 array, shape (G,)
-        Number of devices that a group asks, 1 or more.
+    least : int64 array, shape (G + 1,)
+        Thousandths that each device must have free for a group, ascending. Row 0 is no
+        group: it stands for all that is free, here and in what follows.
+    gpus : int64 array, shape (G + 1,)
+        Number of devices that a group asks, 1 or more; 0 in row 0.
     cpu_steps : int64 array, shape (S,)
         Distinct cpu requests in millicores, ascending.
-    served : float64 array, shape (G, K * (S + 1))
+    served : float64 array, shape (G + 1, K * (S + 1))
         Weight of the shapes of a group that a node of a model serves whose free cpu
-        reaches so many of the steps, by ``model * (S + 1) + steps reached``.
+        reaches so many of the steps, by ``model * (S + 1) + steps reached``. Row 0 has
+        ones.
     """
 
-    thresholds: Int64Array
-    threshold_of: Int64Array
+    least: Int64Array
     gpus: Int64Array
     cpu_steps: Int64Array
     served: Float64Array
@@ -195,19 +193,13 @@ def build_demand(mix: WorkloadMix) -> Demand:
     wanted = np.stack([mix.thousandths[asking], mix.gpus[asking]])
     groups, group_of = np.unique(wanted, axis=1, return_inverse=True)
     group_of = group_of.reshape(-1)  # numpy 2.0 keeps an axis that others leave out
-    thresholds, threshold_of = np.unique(groups[0], return_inverse=True)
     cpu_steps, step_of = np.unique(mix.cpu[asking], return_inverse=True)
     models, steps = len(mix.accepts), len(cpu_steps) + 1
-    served = np.zeros((groups.shape[1], models, steps))
+    least, gpus = np.concatenate((np.zeros((2, 1), dtype=np.int64), groups), axis=1)
+    served = np.zeros((len(gpus), models, steps))
+    served[0] = 1.0
     for index, shape in enumerate(asking.tolist()):
         # A node serves the shape from the step on that is its cpu request.
-        served[group_of[index], mix.accepts[:, shape], step_of[index] + 1 :] += weights[
-            shape
-        ]
-    return Demand(
-        thresholds,
-        threshold_of.astype(np.int64),
-        groups[1],
-        cpu_steps,
-        served.reshape(len(served), models * steps),
-    )
+        row, step = group_of[index] + 1, step_of[index] + 1
+        served[row, mix.accepts[:, shape], step:] += weights[shape]
+    return Demand(least, gpus, cpu_steps, served.reshape(len(gpus), models * steps))

@@ -272,7 +272,7 @@ def _of_manifests(
     if subjects is None:
         return None
     kinds = snapshot.gpus.kinds
-    pods = list(queue_subjects(subjects, kinds))
+    pods = list(queue_subjects(subjects, kinds, verb_options.builder))
     mix = mix_of(pods, [gpus.model for gpus in kinds])
     return Workload(
         pods,

@@ -1,19 +1,29 @@
 """Summaries of any pod on any cluster: every node counts once, and what helps helps."""
 
+from pathlib import Path
 from typing import Any, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.ledger.writer import SnapshotCell
 from extender.explain.explain import explain
 from extender.explain.page import build_page
 from extender.explain.pending import PendingClass, PendingClasses, classify
-from extender.explain.pod import read_subject, subject_of_record
+from extender.explain.pod import (
+    Admit,
+    read_subject,
+    read_subjects,
+    subject_of_record,
+)
 from extender.explain.summary import Summary, summarize
 from extender.explain.summary_text import MAX_LINES, render_summary
 from extender.explain.table import WIDTH
+from extender.explain.templates import templates_in
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
+from service.submission import preview_by
+from service.webhook import Uncounted, Webhook
 from tests.builders import (
     GPU,
     Tree,
@@ -188,6 +198,133 @@ def test_every_node_counts_once_and_what_would_help_does(
         assert remedy.node in then, remedy
         is_of_one = remedy.action in {"uncordon", "labelNode"}
         assert len(then) >= (1 if is_of_one else remedy.node_count)
+
+
+NO_WISH: Final[dict[str, Any]] = {
+    "cpu": None,
+    "memory": None,
+    "is_exclusive": False,
+    "selector": {},
+    "affinity": None,
+    "overhead": {},
+    "other": {},
+    "init": {},
+    "is_sidecar": False,
+}
+LARGE: Final[dict[str, Any]] = {
+    "cpu": "64",
+    "memory": "256Gi",
+    "pods": "110",
+    "is_cordoned": False,
+    "is_ready": True,
+    "upgrade": None,
+    "in_use": 0,
+    "is_exclusive": False,
+}
+
+# As a pod's author may have written them beside the wishes, or instead.
+gpu_conditions = st.sampled_from(
+    [
+        ("nvidia.com/gpu.product", "In", ["NVIDIA-A100-SXM4-80GB"]),
+        ("nvidia.com/gpu.product", "In", ["Tesla-T4", "NVIDIA-L4"]),
+        ("nvidia.com/gpu.product", "In", ["NVIDIA-H100-80GB-HBM3"]),
+        ("nvidia.com/gpu.product", "NotIn", ["Tesla-T4"]),
+        ("nvidia.com/gpu.product", "Exists", []),
+        ("nvidia.com/gpu.memory", "NotIn", ["15360"]),
+        ("nvidia.com/gpu.memory", "Gt", ["20000"]),
+        ("accelerator", "In", ["a100"]),
+        ("accelerator", "DoesNotExist", []),
+        ("zone", "In", ["a"]),
+    ]
+)
+# Little else keeps such pods from such nodes: what a node fails is its type.
+gpu_wishes = st.fixed_dictionaries(
+    {
+        "gpus": st.integers(1, 2),
+        "type": st.sampled_from([None, "T4", "A100", "B200"]),
+        "min_memory": st.sampled_from([None, None, "20Gi", "60Gi"]),
+    }
+).map(lambda drawn: {**NO_WISH, **drawn})
+gpu_shapes = st.fixed_dictionaries(
+    {
+        "product": products,
+        "accelerator": st.sampled_from(["t4", "a100", None]),
+        "zone": st.sampled_from(["a", "b", None]),
+        "taints": st.sampled_from([[], [], [TAINT]]),
+        "gpus": st.sampled_from([0, 2, 8]),
+    }
+).map(lambda drawn: {**LARGE, **drawn})
+gpu_terms = st.lists(st.lists(gpu_conditions, max_size=2), min_size=1, max_size=2)
+memories = st.sampled_from([None, None, "15360", "81251", "20000"])
+
+
+def with_affinity(pod: Tree, terms: list[list[tuple[str, str, list[str]]]]) -> Tree:
+    """Return the pod with these terms of required node affinity in place of its own."""
+    written = [
+        {
+            "matchExpressions": [
+                {"key": key, "operator": operator, **({"values": v} if v else {})}
+                for key, operator, v in term
+            ]
+        }
+        for term in terms
+    ]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity = {"nodeAffinity": {required: {"nodeSelectorTerms": written}}}
+    return {**pod, "spec": {**pod["spec"], "affinity": affinity}}
+
+
+def admit_on(snapshot: Snapshot) -> Admit:
+    """Return what reviews a pod on a cluster, as the webhook does by default."""
+    cell = SnapshotCell()
+    cell.publish(snapshot)
+    webhook = Webhook(cell, make_settings(), Uncounted(), Path())
+    return preview_by(webhook.admission.preview)
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(st.tuples(gpu_shapes, memories), min_size=1, max_size=5),
+    st.lists(st.tuples(gpu_wishes, gpu_terms), min_size=4, max_size=4),
+    st.sampled_from(ALL_OPTIONS),
+    st.sampled_from(["as it is", "reviewed", "there"]),
+)
+def test_what_would_help_a_pod_with_affinity_for_gpus_does(
+    drawn: list[tuple[dict[str, Any], str | None]],
+    asked: list[tuple[dict[str, Any], Any]],
+    options: Any,
+    whence: str,
+) -> None:
+    nodes = [node_of(number, shape) for number, (shape, _) in enumerate(drawn)]
+    for node, (_, memory) in zip(nodes, drawn, strict=True):
+        if memory:
+            node["metadata"]["labels"]["nvidia.com/gpu.memory"] = memory
+
+    def summarized(asking: Tree, snapshot: Snapshot) -> tuple[Summary, set[str]]:
+        admit = admit_on(snapshot) if whence != "as it is" else None
+        (subject,) = read_subjects(asking, options, admit)
+        if whence == "there" and admit is not None:
+            record = make_pod_record(admit(templates_in(asking)[0]).pod)
+            subject = subject_of_record(record, options)
+        explanation = explain(subject, snapshot, options)
+        takes = explanation.offered & explanation.result.feasible
+        names = explanation.verb_call.names
+        return summarize(explanation), {names[i] for i in takes.nonzero()[0].tolist()}
+
+    snapshot = make_snapshot(nodes=nodes)
+    for wish, terms in asked:
+        pod = with_affinity(pod_of(wish), terms)
+        summary, _ = summarized(pod, snapshot)
+        for remedy in summary.remedies:
+            if remedy.action in NOT_CARRIED_OUT or not remedy.node_count:
+                continue
+            if remedy.text.startswith("write ") or "*" in remedy.containers.values():
+                continue
+            changed, after = carry_out(remedy, pod, nodes)
+            _, then = summarized(changed, make_snapshot(nodes=after))
+            assert remedy.node in then, remedy
+            is_of_one = remedy.action in {"uncordon", "labelNode"}
+            assert len(then) >= (1 if is_of_one else remedy.node_count), remedy
 
 
 @settings(max_examples=300)

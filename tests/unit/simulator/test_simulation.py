@@ -202,7 +202,8 @@ def test_pods_of_manifests_count_as_they_do_in_a_cluster() -> None:
         },
     }
     snapshot = ledger.build()
-    pods = list(queue_subjects(read_subjects(job, OPTIONS), snapshot.gpus.kinds))
+    subjects = read_subjects(job, OPTIONS)
+    pods = list(queue_subjects(subjects, snapshot.gpus.kinds, OPTIONS.builder))
     cluster = Cluster(snapshot, devices_of(snapshot))
     policy = ExtenderPolicy(cluster, ledger, OPTIONS)
     models = np.zeros(2, dtype=np.int64)

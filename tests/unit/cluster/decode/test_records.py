@@ -744,12 +744,12 @@ def test_what_a_pod_first_asks_in_a_resize_that_is_infeasible_does_not_count(
 )
 def test_long_annotations_about_gpus_are_not_kept(annotation: str) -> None:
     text = f"{annotation}," * 8192
-    tree = {"gpus": 1, "annotations": {annotation: text}}
+    annotations = {annotation: text}
     before = sys.getrefcount(text)
 
     records = (
-        make_node_record(make_node(**tree)),
-        make_pod_record(make_pod(node_name="node-1", **tree)),
+        make_node_record(make_node(gpus=1, annotations=annotations)),
+        make_pod_record(make_pod(gpus=1, annotations=annotations, node_name="node-1")),
     )
 
     assert records

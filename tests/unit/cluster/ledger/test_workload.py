@@ -71,6 +71,36 @@ def test_types_that_a_pod_accepts_are_expected_with_it() -> None:
     assert shape.accepted == {"h100", "a100-80gb"}
 
 
+@pytest.mark.parametrize(
+    ("pod", "insisted"),
+    [
+        pytest.param({}, ("", ""), id="on nothing"),
+        pytest.param({"annotations": {TYPE: "H100"}}, ("h100", ""), id="by list"),
+        pytest.param({"annotations": {TYPE: "!T4"}}, ("", "t4"), id="by exclusion"),
+        pytest.param(
+            {"spec": {"nodeSelector": {"nvidia.com/gpu.product": "Tesla-T4"}}},
+            ("t4", ""),
+            id="by selector",
+        ),
+        pytest.param(
+            {"spec": {"nodeSelector": {"accelerator": "v100"}}, "node_name": "node-1"},
+            ("v100", ""),
+            id="by selector, when it has a node",
+        ),
+        pytest.param(
+            {"spec": {"nodeSelector": {"pool": "gpus"}}}, ("", ""), id="by no model"
+        ),
+    ],
+)
+def test_models_that_a_pod_insists_on_are_expected_with_it(
+    pod: dict[str, Any], insisted: tuple[str, str]
+) -> None:
+    (shape,) = came(make_pod(gpus=1, **pod)).build().expected.parts
+
+    accepted, excluded = (frozenset(filter(None, (name,))) for name in insisted)
+    assert (shape.accepted, shape.excluded) == (accepted, excluded)
+
+
 def test_pods_that_ended_before_they_were_seen_do_not_count() -> None:
     assert came(make_pod(gpus=1, phase="Failed")).build().expected.pods == float("inf")
 

@@ -13,12 +13,15 @@ from cluster.api.protocol import ApiError
 from cluster.ledger.changes import Change, PodGone, PodSeen, PodsListed
 from cluster.watch.backoff import Pace
 from cluster.watch.kinds import pods_kind
-from cluster.watch.reflector import MAX_LINE_BYTES, Reflector
+from cluster.watch.reflector import MAX_LINE_BYTES, UNHEARD_SECONDS, Reflector
 from tests.builders import BUILDER, Tree, make_pod
 from tests.fakes.api import NoApi
 from tests.fakes.watched_cluster import RecordingObserver
 
 UNREACHABLE: Final = ApiError("refused", reason="unreachable")
+BOOKMARK: Final = (
+    b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"20"}}}\n'
+)
 
 
 def make_page(*pods: Tree, version: str = "10", following: str = "") -> bytes:
@@ -37,11 +40,11 @@ class ScriptedStream:
     """Yields what it is given; an error among it is raised."""
 
     def __init__(self, parts: list[bytes | ApiError]) -> None:
-        self._parts = parts
+        self.parts = parts
         self.was_interrupted = False
 
     def chunks(self) -> Iterator[bytes]:
-        for part in self._parts:
+        for part in self.parts:
             if isinstance(part, ApiError):
                 raise part
             yield part
@@ -323,9 +326,6 @@ def test_the_age_of_a_kind_is_that_of_its_last_contact() -> None:
     assert bench.reflector.contact_age == 30.0
 
 
-BOOKMARK: Final = (
-    b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"20"}}}\n'
-)
 OPEN: Final = b'{"type":"ADDED","object":{"metadata":'
 
 
@@ -413,6 +413,38 @@ def test_what_says_how_things_are_counts_as_contact(
     bench.run()
 
     assert bench.reflector.contact_age == 30  # since the refused request
+
+
+@pytest.mark.parametrize(
+    ("seconds", "heard", "is_listed"),
+    [
+        pytest.param(UNHEARD_SECONDS, [], True, id="of a kind that nothing changes"),
+        pytest.param(UNHEARD_SECONDS, [BOOKMARK], False, id="after a bookmark"),
+        pytest.param(UNHEARD_SECONDS - 1, [], False, id="sooner"),
+    ],
+)
+def test_a_list_follows_a_watch_that_brought_nothing_for_as_long_as_bookmarks_take(
+    seconds: float, heard: list[bytes | ApiError], is_listed: bool
+) -> None:
+    class Silent(ScriptedStream):
+        """Says nothing more until it is taken for dead."""
+
+        def chunks(self) -> Iterator[bytes]:
+            yield from super().chunks()
+            bench.now += seconds
+            raise ApiError("no byte within the read timeout", reason="silent")
+
+    bench = Bench([make_page()], heard, [make_page()], UNREACHABLE)
+    get = bench.api.get
+
+    def get_silent(path: str, query: Mapping[str, str]) -> ScriptedStream:
+        stream = get(path, query)
+        return Silent(stream.parts) if len(bench.api.queries) == 2 else stream
+
+    bench.api.get = get_silent  # type: ignore[method-assign]
+    bench.run()
+
+    assert ("limit" in bench.api.queries[2]) == is_listed
 
 
 @pytest.mark.parametrize(

@@ -665,3 +665,38 @@ def test_a_value_of_the_selector_is_proposed_by_nodes_that_fit_then() -> None:
 
     assert summary.remedies[0].node == "b"
     assert "select zone=b instead of a (1 node fits then)" in summary.help
+
+
+@pytest.mark.parametrize(
+    ("values", "is_created", "told"),
+    [
+        pytest.param(["Tesla-T4", "NVIDIA-L4"], False,
+                     "accept T4, too (1 node fits then)",
+                     id="its own affinity takes the node"),
+        pytest.param(["NVIDIA-H100-80GB-HBM3"], False, "",
+                     id="its own affinity does not"),
+        pytest.param(["NVIDIA-H100-80GB-HBM3"], True, "",
+                     id="that of a pod which is there does not"),
+        pytest.param(["A10", "NVIDIA-A10", "nvidia-a10"], True,
+                     "accept T4, too (1 node fits then)", id="the webhook wrote it"),
+    ],
+)  # fmt: skip
+def test_another_type_is_proposed_where_the_pods_own_affinity_takes_it(
+    values: list[str], is_created: bool, told: str
+) -> None:
+    wanted = [{"key": "nvidia.com/gpu.product", "operator": "In", "values": values}]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": wanted}]}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    pod = make_pod(
+        gpus=1,
+        annotations={"gpu-extender.io/gpu-type": "A10"},
+        spec={"affinity": {"nodeAffinity": {required: terms}}},
+    )
+    if not is_created:
+        pod["metadata"].pop("uid", None)
+    node = make_node(gpus=8, labels={"nvidia.com/gpu.product": "Tesla-T4"})
+
+    summary = summary_of(pod, node)
+
+    assert summary.sentence == "No node fits: 1 has other GPUs (T4)"
+    assert "".join(remedy.text for remedy in summary.remedies) == told

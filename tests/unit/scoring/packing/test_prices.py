@@ -77,7 +77,7 @@ def test_a_shape_is_accepted_by_every_name_of_a_model() -> None:
 def test_nobody_is_expected_at_first() -> None:
     outlook = outlook_of(NOBODY_EXPECTED, supply())
 
-    assert outlook.demand.served.size == 0
+    assert outlook.demand.gpus.tolist() == [0]
     assert outlook.insistence.tolist() == [0.0, 0.0]
 
 
@@ -178,6 +178,13 @@ def test_what_a_pod_gives_back(shape: Shape, free_again: list[int]) -> None:
 
     assert free.devices[:, 0].tolist() == [*free_again, 0]
     assert free.cpu.tolist() == [9000]
+
+
+def test_who_excludes_a_model_insists_on_the_others() -> None:
+    shapes = {ExpectedShape(Shape(0, 1), excluded=frozenset({"t4"})): 1.0}
+
+    assert mix_on(shapes, supply()).accepts.tolist() == [[False], [True]]
+    assert outlook_of(ExpectedPods(shapes), supply()).insistence.tolist() == [0.0, 10.0]
 
 
 def test_fragmentation_is_never_below_zero() -> None:
