@@ -144,11 +144,8 @@ def pip_volumes() -> Iterator[str]:
         yield from ("--volume", f"{settings['cert']}:{settings['cert']}:ro")
 
 
-def build(base: str | None = None) -> str:
+def build(base: str, pull: str) -> str:
     """Build the image; return its name and size in a sentence."""
-    HERE.mkdir(parents=True, exist_ok=True)
-    pull = ["--pull-always"] if base else ["--pull-never"]
-    base = base or ensure_base()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     name = f"{NAME}:{project['version']}"
     arguments = {
@@ -158,7 +155,7 @@ def build(base: str | None = None) -> str:
     }
     say(f"image: the steps of the Dockerfile on {base}")
     buildah(
-        *("bud", "--isolation", "chroot", *pull, *pip_volumes()),
+        *("bud", "--isolation", "chroot", pull, *pip_volumes()),
         *(f"--build-arg={key}={value}" for key, value in arguments.items()),
         *("--file", ROOT / "deploy" / "image" / "Dockerfile", "--tag", name, ROOT),
     )
@@ -208,7 +205,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--base", help="an image with Python and pip, from a registry")
     parser.add_argument(
-        "--missing", action="store_true", help="only tell why it cannot be built here"
+        "--base-only",
+        action="store_true",
+        help="make the base, or tell why it cannot be",
     )
     parser.add_argument("--apart", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -216,14 +215,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         say(missing)
         return CANNOT_BUILD
-    if options.missing:
-        return 0
     if not options.apart:
         again = [*APART, sys.executable, "-m", "deploy.image.build_image", "--apart"]
-        base = ["--base", options.base] if options.base else []
-        return subprocess.call([*again, *base], cwd=ROOT)  # noqa: S603  this file
+        given = sys.argv[1:] if arguments is None else arguments
+        return subprocess.call([*again, *given], cwd=ROOT)  # noqa: S603  this file
+    HERE.mkdir(parents=True, exist_ok=True)
     try:
-        say(build(options.base))
+        base = options.base or ensure_base()
+    except TreeError as error:
+        say(f"base: {error}")
+        return CANNOT_BUILD
+    if options.base_only:
+        return 0
+    try:
+        say(build(base, "--pull-always" if options.base else "--pull-never"))
     except TreeError as error:
         sys.stderr.write(f"{error}\n")
         return 1

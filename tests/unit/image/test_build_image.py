@@ -41,7 +41,18 @@ def write_command(path: Path, script: str) -> None:
 @pytest.mark.usefixtures("machine")
 def test_a_machine_with_all_that_is_wanted_lacks_nothing() -> None:
     assert find_missing() is None
-    assert main(["--missing"]) == 0
+    assert main(["--base-only"]) == 0
+
+
+def test_a_base_that_cannot_be_made_is_no_failed_build(
+    machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_command(machine / "buildah", "echo 'no room left' >&2; exit 1")
+
+    status = main(["--apart", "--base-only"])
+
+    assert status == CANNOT_BUILD
+    assert capsys.readouterr().out.splitlines()[-1].endswith("no room left")
 
 
 @pytest.mark.parametrize(
