@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from extender.explain.pod import Subject
+from extender.explain.pod import Subject, with_limit_ranges
 from extender.explain.scheduler_checks import SchedulerChecks, check_nodes
 from extender.verbs.call import VerbCall
 from extender.verbs.fresh_snapshot import NO_DEADLINE, Deadline
@@ -124,6 +124,7 @@ def explain(  # noqa: PLR0913 - the last one is named
     deadline : Deadline
         Checked before each node.
     """
+    subject = with_limit_ranges(subject, snapshot)
     verb_call, checks, offered = _look_up(subject, snapshot, options, names, deadline)
     if checks is not None and checks.around is not None and not checks.around.is_known:
         unknown = (*subject.not_modelled, UNKNOWN_REPELLERS)

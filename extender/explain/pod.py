@@ -15,7 +15,11 @@ from cluster.decode.objects import (
     PodSpec,
 )
 from cluster.decode.records import constraints_of, list_not_modelled
-from extender.explain.refusals import list_refusals, tell_refusals
+from extender.explain.refusals import (
+    list_limit_refusals,
+    list_refusals,
+    tell_refusals,
+)
 from extender.explain.templates import PodTemplate, templates_in
 from extender.verbs.lookup import pod_request_of_record, read_pod_request
 from extender.verbs.options import VerbOptions
@@ -25,6 +29,7 @@ from scoring.exclusions import NO_EXCLUSIONS, HostPort, RepelledPods
 from scoring.faults import Fault
 from scoring.neighbours import Newcomer
 from scoring.pod_request import LargestShare
+from scoring.protocols import LimitDefaults, LimitMaxima
 from scoring.quantity import shorten, show_amount
 from scoring.resources import Request
 from scoring.snapshot import Snapshot
@@ -141,6 +146,8 @@ class Subject:
     written_terms : tuple of NodeSelectorTerm or None
         Its required node affinity before the webhook added to it; None without one, and
         for a pod that is there already, of which nobody knows.
+    spec : PodSpec or None
+        As it would be admitted; None for a pod that is there already.
     """
 
     namespace: str
@@ -165,6 +172,7 @@ class Subject:
     ports: tuple[HostPort, ...] = ()
     repels: tuple[RepelledPods, ...] = ()
     written_terms: tuple[NodeSelectorTerm, ...] | None = None
+    spec: PodSpec | None = None
 
     @property
     def newcomer(self) -> Newcomer | None:
@@ -262,6 +270,8 @@ OTHER_SCHEDULER: Final = "otherScheduler"
 REFUSED: Final = "refused"
 
 INVALID: Final = "invalid"
+
+LIMIT_RANGE: Final = "limitRange"
 
 
 def _obstacles(record: PodRecord, options: VerbOptions) -> Iterator[Obstacle]:
@@ -438,6 +448,7 @@ def _subject_of_pod(
         repels=(record.exclusions or NO_EXCLUSIONS).repels,
         is_created=is_created,
         written_terms=None if is_created else record.constraints.affinity_terms,
+        spec=None if is_created else pod.spec,
     )
 
 
@@ -453,6 +464,21 @@ def _refused(spec: PodSpec, prefix: str) -> Iterator[Obstacle]:
         told, remedy = tell_refusals(refusals)
         text = f"The API server refuses the pod: {told}"
         yield Obstacle(INVALID, text, remedy, is_final=True)
+
+
+def with_limit_ranges(subject: Subject, snapshot: Snapshot) -> Subject:
+    """Return a pod with what the LimitRanges of its namespace refuse, if they do."""
+    maxima = snapshot.limit_maxima.get(subject.namespace, LimitMaxima())
+    defaults = snapshot.limit_defaults.get(subject.namespace, LimitDefaults())
+    if subject.spec is None:
+        return subject
+    refusals = list_limit_refusals(subject.spec, maxima, defaults)
+    if not refusals:
+        return subject
+    told, remedy = tell_refusals(refusals)
+    text = f"A LimitRange of namespace {subject.namespace} refuses the pod: {told}"
+    refused = Obstacle(LIMIT_RANGE, text, remedy)
+    return replace(subject, obstacles=(*subject.obstacles, refused))
 
 
 def _without_node(constraints: PodConstraints) -> PodConstraints:

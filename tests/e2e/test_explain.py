@@ -12,8 +12,14 @@ import msgspec
 import pytest
 import yaml
 
+from cluster.decode.limit_ranges import (
+    LimitRange,
+    defaults_of,
+    limit_range_record,
+    maxima_of,
+)
 from cluster.decode.objects import PodSpec
-from extender.explain.refusals import list_refusals
+from extender.explain.refusals import list_limit_refusals, list_refusals
 from extender.explain.remedies import Remedy
 from tests.e2e.harness.builders import JsonObject
 from tests.e2e.harness.client import ApiClient
@@ -179,3 +185,74 @@ def test_neighbours_are_counted_and_amounts_refused_as_kubernetes_does(
         assert refusals, why
         for refusal in refusals:
             assert refusal.text in refused.value.message, why
+
+
+LIMIT_RANGE: Final = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "bounds", "namespace": "default"},
+    "spec": {
+        "limits": [
+            {
+                "type": "Container",
+                "max": {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "4"},
+                "min": {"cpu": "500m", "memory": "1Gi"},
+                "maxLimitRequestRatio": {"memory": "2"},
+            },
+            {"type": "Pod", "max": {"cpu": "6"}},
+        ]
+    },
+}
+# What is asked, and how many refusals are told of it.
+BOUNDED: Final[tuple[tuple[dict[str, dict[str, str]], int], ...]] = (
+    ({"limits": {"cpu": "8", "memory": "2Gi"}}, 2),
+    ({"requests": {"cpu": "4001m", "memory": "2Gi"}, "limits": {"memory": "2Gi"}}, 1),
+    ({"limits": {"cpu": "250m", "memory": "512Mi"}}, 2),
+    ({"requests": {"memory": "2Gi"}, "limits": {"memory": "6Gi"}}, 1),
+    ({"limits": {"nvidia.com/gpu": "8"}}, 1),
+    ({"limits": {"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": "1"}}, 0),
+    ({}, 0),
+)
+
+
+def test_what_a_limit_range_refuses_is_told_as_the_api_server_does(
+    product: Product,
+) -> None:
+    client = product.client
+    kept = msgspec.convert(client.create(LIMIT_RANGE), LimitRange)
+    record, faults = limit_range_record(kept)
+    assert not faults
+    maxima, defaults = maxima_of([record]), defaults_of([record])
+
+    def refused(pod: JsonObject) -> str:
+        try:
+            client.create(pod, query={"dryRun": "All"})
+        except ApiError as error:
+            return error.message
+        return ""
+
+    pod = named(PENDING["wrong type"], "bounded")
+    (container,) = pod["spec"]["containers"]
+    wait_for(
+        lambda: refused(_asking(pod, container, BOUNDED[0][0])),
+        timeout_seconds=SEEN_SECONDS,
+        what="the LimitRange in use",
+    )
+
+    for resources, count in BOUNDED:
+        asking = _asking(pod, container, resources)
+        spec = msgspec.convert(asking["spec"], PodSpec)
+        told = list_limit_refusals(spec, maxima["default"], defaults["default"])
+        message = refused(asking)
+        assert len(told) == count, resources
+        assert bool(message) == bool(told), message
+        if "is invalid" in message:  # of the limit that was filled in beside a request
+            assert "must be less than or equal to cpu limit of 4" in message
+            continue
+        for refusal in told:
+            assert refusal.text in message, message
+
+
+def _asking(pod: JsonObject, container: JsonObject, resources: Any) -> JsonObject:
+    containers = [{**container, "resources": resources}]
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from service.commands.cli import main
-from tests.builders import make_container, make_node, make_pod
+from tests.builders import GPU, make_container, make_node, make_pod
 from tests.extender_app import ExtenderApp
 
 pytestmark = pytest.mark.usefixtures("root_logger_as_it_was")
@@ -550,6 +550,44 @@ def test_another_scheduler_a_full_quota_and_replicas_are_said(
         in text
     )
     assert "500 such pods are asked for; this is about one, and 9 fit now." in text
+
+
+def test_a_limit_range_that_refuses_the_pod_comes_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bounds = {
+        "kind": "LimitRange",
+        "metadata": {"name": "bounds", "namespace": "ml"},
+        "spec": {
+            "limits": [
+                {"type": "Container", "max": {GPU: "4"}, "min": {"cpu": "500m"}},
+            ]
+        },
+    }
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"kind": "List", "items": [*NODES, bounds]}))
+    few, many = (
+        make_pod(name=name, namespace="ml", gpus=gpus, cpu=cpu)
+        for name, gpus, cpu in (("few", 1, "1"), ("many", 5, "250m"))
+    )
+    elsewhere = make_pod(name="else", namespace="web", gpus=1, cpu="250m")
+    for pod in (few, many, elsewhere):
+        for key in ("uid", "creationTimestamp"):
+            pod["metadata"].pop(key, None)
+
+    statuses = [
+        run("-f", write_manifest(tmp_path, pod), "--cluster", dump)
+        for pod in (few, elsewhere, many)
+    ]
+
+    text = " ".join(capsys.readouterr().out.split())
+    assert statuses == [0, 0, 1]
+    assert (
+        f"A LimitRange of namespace ml refuses the pod: maximum {GPU} usage per"
+        " Container is 4, but limit is 5; minimum cpu usage per Container is 500m, but"
+        " request is 250m; "
+    ) in text
+    assert f"Would help: ask for at most 4 {GPU} in container" in text
 
 
 def test_colours_are_for_terminals_without_no_color(
