@@ -38,6 +38,17 @@ QUICK: Final = {
 }
 SLOW: Final = {**QUICK, "leafRotationSeconds": 50, "caRotationSeconds": 100}
 
+MANY: Final = 10_000
+# Of which nothing ends, or may no longer be trusted, before a test does.
+LASTING: Final = {
+    **QUICK,
+    "leafRotationSeconds": 5_000,
+    "leafLifetimeSeconds": 6_000,
+    "caRotationSeconds": 10_000,
+    "caLifetimeSeconds": 20_000,
+    "dropDelaySeconds": 3_600,
+}
+
 
 def register(api: FakeApiServer, bundle: bytes | None = None) -> None:
     """Register the webhook, as `deploy/webhook.yaml` does."""
@@ -193,6 +204,40 @@ def test_a_secret_that_is_lost_is_made_anew_and_no_call_fails(
 
         assert first != ""
         assert len(split_bundle(bundle_of(api).encode())) == 1
+
+
+def test_a_lost_secret_that_may_not_be_created_waits_for_who_makes_it_again(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    """The chart renders it, without data, and so does its next upgrade."""
+    namespace, _, name = SECRET.partition("/")
+    metadata = {"namespace": namespace, "name": name}
+    empty = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+    register(api)
+    api.put(empty)
+    with ExitStack() as stack:
+        service = start(stack, api, tmp_path / "a", LASTING)
+        wait_ready(service)
+        first = bundle_of(api)
+        secret = api.state.find("secrets", SECRET)
+        assert secret is not None
+
+        api.script("create", "secrets", *[Status(403, "Forbidden")] * MANY)
+        api.remove(secret)
+        other = start(stack, api, tmp_path / "b", LASTING)
+        wait_until(lambda: service.metric(RELOAD_OK) == 0, "the failure is told")
+        wait_until(lambda: other.metric(RELOAD_OK) == 0, "the other tells it, too")
+        assert bundle_of(api) == first
+        assert service.get("/readyz").status == 200
+        assert status_of(service, first) == 200
+        assert other.get("/readyz").status == 503
+
+        api.put(empty)
+        wait_ready(other)
+        assert bundle_of(api) != first
+        assert first in bundle_of(api)
+        for replica in (service, other):
+            assert status_of(replica, bundle_of(api)) == 200
 
 
 def test_a_bundle_that_was_reset_is_put_right(

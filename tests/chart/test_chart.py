@@ -450,6 +450,20 @@ def test_the_notes_name_what_to_do_next() -> None:
     assert "--lease gpu-extender/gpu-extender-scheduler" in printed
 
 
+@modes
+def test_the_notes_say_to_wait_where_the_entry_is_yet_to_come(mode: str) -> None:
+    objects = render(HELMS[-1], MODES[mode])
+    empty = [
+        item["metadata"]["name"]
+        for item in objects
+        if item["kind"] == "MutatingWebhookConfiguration" and "webhooks" not in item
+    ]
+
+    waited = re.findall(r"kubectl wait mutating\S+?/(\S+) ", notes_of(MODES[mode]))
+
+    assert waited == empty
+
+
 def test_the_cluster_s_own_scheduler_calls_loopback_of_its_host() -> None:
     pod = pod_of(render(HELMS[0], MODES["existing scheduler"]))
 

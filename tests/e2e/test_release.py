@@ -115,7 +115,7 @@ def test_a_release_places_and_injects_gpu_pods(
     release.install(make_values(own_scheduler=own_scheduler, rules=rules))
     if not own_scheduler:
         use_extender(place)
-    wait_registered(place)
+    release.wait_registered()
     place.client.create(gpu_pod("typed", annotations={TYPE: "A100"}))
     pod = wait_bound(place, "typed")
     examined = release.test()

@@ -1,5 +1,6 @@
 """The chart in a cluster: installed, upgraded and taken away in several ways."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -76,6 +77,12 @@ class ByHelm:
     def uninstall(self) -> None:
         """Uninstall it."""
         self._run("uninstall")
+
+    def wait_registered(self) -> None:
+        """Wait until GPU pods are reviewed, as the installation says."""
+        lines = (line.strip() for line in self.notes.splitlines())
+        (line,) = [line for line in lines if line.startswith("kubectl wait ")]
+        self.cluster.kubectl(*shlex.split(line)[1:])
 
     def test(self) -> str:
         """Run `helm test` as the installation says; return what it prints."""
