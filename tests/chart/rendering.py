@@ -39,6 +39,10 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "own scheduler on the nodes' network": {"hostNetwork": True},
     "scheduler name policy": {"schedulerNamePolicy": {"enabled": True}},
+    "own scheduler without webhook": {
+        "webhook": {"enabled": False},
+        "schedulerNamePolicy": {"enabled": True},
+    },
     "everything": {
         "certManager": {"enabled": True, "issuerRef": {"name": "ours"}},
         "webhook": {"registration": "rendered", "selfSigned": {"enabled": False}},
@@ -60,7 +64,10 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 # Modes that older minors have no objects for -> the oldest one that has.
-OLDEST_MINORS: Final[Mapping[str, str]] = {"scheduler name policy": "1.36"}
+OLDEST_MINORS: Final[Mapping[str, str]] = {
+    "scheduler name policy": "1.36",
+    "own scheduler without webhook": "1.36",
+}
 
 
 class HelmError(RuntimeError):

@@ -464,6 +464,27 @@ def test_the_notes_say_to_wait_where_the_entry_is_yet_to_come(mode: str) -> None
     assert waited == empty
 
 
+@helms
+def test_without_a_webhook_nothing_has_a_certificate(helm: str, tmp_path: Path) -> None:
+    """And kubelet's probes come over plain HTTP."""
+    objects = render(helm, MODES["own scheduler without webhook"])
+    settings = settings_of(objects, tmp_path)
+    pod = pod_of(objects)
+    (extender,), (scheduler,) = pod["initContainers"], pod["containers"]
+
+    probes = [extender[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
+    asked = [probe["httpGet"] for probe in (*probes, scheduler["livenessProbe"])]
+    assert {(get["scheme"], get["port"]) for get in asked} == {
+        ("HTTP", settings.server.probe_port)
+    }
+    assert settings.webhook.certificate_file is None
+    assert not settings.webhook.self_signed.enabled
+    kinds = {item["kind"] for item in objects}
+    assert "MutatingAdmissionPolicy" in kinds
+    assert not kinds & {"MutatingWebhookConfiguration", "Service", "Secret"}
+    assert "certificate" not in {volume["name"] for volume in pod["volumes"]}
+
+
 def test_the_cluster_s_own_scheduler_calls_loopback_of_its_host() -> None:
     pod = pod_of(render(HELMS[0], MODES["existing scheduler"]))
 

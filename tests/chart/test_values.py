@@ -109,6 +109,20 @@ CONTRADICTIONS: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
         {"config": {"server": {"schedulerHealthUrl": "https://127.0.0.1:1/livez"}}},
         "config.server.schedulerHealthUrl: wanted nothing with scheduler.enabled: true",
     ),
+    "rules for nobody to apply": (
+        merged(
+            MODES["own scheduler without webhook"],
+            {"rules": {"resourceMap": {"T4": {"nvidia.com/gpu": {"cpu": "4"}}}}},
+        ),
+        "- rules: wanted nothing with webhook.enabled: false",
+    ),
+    "chains that nobody lets pods fall along": (
+        merged(
+            MODES["own scheduler without webhook"],
+            {"config": {"fallback": {"chains": [["nvidia.com/mig-1g.5gb", "a.io/b"]]}}},
+        ),
+        "- config.fallback.chains: wanted nothing with webhook.enabled: false",
+    ),
     "a policy for a scheduler that nobody named": (
         {"scheduler": OFF, "schedulerNamePolicy": {"enabled": True}},
         "schedulerNamePolicy.enabled: wanted false with scheduler.enabled: false",

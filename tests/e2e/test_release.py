@@ -59,6 +59,7 @@ def place(cluster: RunningCluster) -> Iterator[RunningCluster]:
     scheduler_config.write_text(text)
     for path in (
         f"/apis/{REGISTRATION_API}/{REGISTRATION.lower()}s/{NAME}",
+        f"/apis/{REGISTRATION_API}/mutatingadmissionpolicies/{NAME}-scheduler-name",
         f"/api/v1/namespaces/{NAME}",
     ):
         with contextlib.suppress(ApiError):  # nothing there
@@ -130,6 +131,30 @@ def test_a_release_places_and_injects_gpu_pods(
     assert re.search(r"Phase: +Succeeded", examined)
     # By Helm 3 the pod, and what it says, is gone.
     assert ("No fault found." in examined) is (major > 3)
+    wait_nothing_left(place)
+
+
+def test_a_release_without_a_webhook_places_gpu_pods(
+    place: RunningCluster, minor: str
+) -> None:
+    if minor == "1.34":
+        pytest.skip("Kubernetes 1.34 has no stable MutatingAdmissionPolicy")
+    make_namespace(place, own_scheduler=True)
+    release = ByHelm(place, 4)
+    without_webhook: dict[str, Any] = {
+        "webhook": {"enabled": False},
+        "schedulerNamePolicy": {"enabled": True},
+    }
+
+    release.install(make_values(**without_webhook))
+    place.client.create(gpu_pod("sent"))
+    pod = wait_bound(place, "sent")
+    examined = release.test()
+    release.uninstall()
+
+    assert pod["spec"]["schedulerName"] == SCHEDULER
+    assert set(pod["spec"]["containers"][0]["resources"]["limits"]) == {GPU}
+    assert "No fault found." in examined
     wait_nothing_left(place)
 
 

@@ -75,7 +75,14 @@ says wrongly, values.schema.json refuses.
 {{- end -}}
 {{- end -}}
 {{- if not $webhook.enabled -}}
-{{- $faults = append $faults "webhook.enabled: wanted true with scheduler.enabled: true. Without the webhook nobody sends GPU pods to the second scheduler, and the cluster's own would give away the same GPUs" -}}
+{{- if not $values.schedulerNamePolicy.enabled -}}
+{{- $faults = append $faults "webhook.enabled: wanted true with scheduler.enabled: true. Without the webhook nobody sends GPU pods to the second scheduler, and the cluster's own would give away the same GPUs. On Kubernetes 1.36 or newer, schedulerNamePolicy.enabled=true sends them, too" -}}
+{{- end -}}
+{{- range $path, $given := dict "rules" $values.rules "config.fallback.chains" (dig "fallback" "chains" list $config) -}}
+{{- if $given -}}
+{{- $faults = append $faults (printf "%s: wanted nothing with webhook.enabled: false: a policy writes schedulerName and nothing else" $path) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if not (include "gpu-extender.schedulerTag" .) -}}
 {{- if not $scheduler.image.digest -}}

@@ -157,6 +157,9 @@ injection:
 {{- if $values.scheduler.enabled }}
 server:
   schedulerHealthUrl: https://127.0.0.1:10259/livez
+  {{- if not $values.webhook.enabled }}
+  probePort: {{ int $values.webhook.port }}
+  {{- end }}
 extender:
   schedulerConfigFile: /etc/kube-scheduler/config.yaml
   schedulerLease: {{ .Release.Namespace }}/{{ include "gpu-extender.schedulerLease" . }}

@@ -1,5 +1,5 @@
 {{/* Probe of one path: of (list . path). On the host's network kubelet asks loopback, else
-the pod's address over HTTPS, or, without the webhook's listener, a command does. */}}
+the pod's address: over HTTPS, or without the webhook over HTTP. */}}
 {{- define "gpu-extender.probe" -}}
 {{- $root := index . 0 -}}
 {{- $path := index . 1 -}}
@@ -10,7 +10,7 @@ httpGet:
   path: {{ $path }}
 {{- else -}}
 httpGet:
-  scheme: HTTPS
+  scheme: {{ $root.Values.webhook.enabled | ternary "HTTPS" "HTTP" }}
   port: {{ int $root.Values.webhook.port }}
   path: {{ $path }}
 {{- end }}

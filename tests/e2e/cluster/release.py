@@ -44,6 +44,12 @@ CLUSTER_WIDE: Final = (
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
 )
 
+# From 1.36 on.
+POLICIES: Final = (
+    (REGISTRATION_API, "MutatingAdmissionPolicy"),
+    (REGISTRATION_API, "MutatingAdmissionPolicyBinding"),
+)
+
 
 class Way(Protocol):
     """How somebody installs the chart."""
@@ -243,7 +249,8 @@ def left_of_release(cluster: RunningCluster) -> Sequence[tuple[str, str]]:
             is_given = (kind, metadata["name"]) in GIVEN
             if (metadata["namespace"] == NAME and not is_given) or _is_ours(metadata):
                 left.append((kind, metadata["name"]))
-    for api_version, kind in CLUSTER_WIDE:
+    has_policies = cluster.minor >= "1.36"
+    for api_version, kind in (*CLUSTER_WIDE, *(POLICIES if has_policies else ())):
         items = cluster.client.list(kind, api_version=api_version)
         found = (item["metadata"] for item in items)
         left += [(kind, metadata["name"]) for metadata in found if _is_ours(metadata)]
