@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.e2e.harness.builders import make_pod
+from tests.e2e.harness.client import ApiClient
 from tests.e2e.harness.connection import ApiError
 from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.ports import LOOPBACK, free_port
@@ -75,13 +76,13 @@ def register(product: Product, *ports: int) -> None:
     product.client.apply(item)
 
 
-def review(product: Product, lane: str = LANES[0]) -> str:
+def review(client: ApiClient, lane: str = LANES[0]) -> str:
     """Have a pod reviewed; return what went wrong, or nothing."""
     pod = make_pod(
         generate_name="g-", gpus=1, annotations={TRIGGER: "V100"}, labels={"lane": lane}
     )
     try:
-        seen = product.client.create(pod, query={"dryRun": "All"})
+        seen = client.create(pod, query={"dryRun": "All"})
     except ApiError as error:
         return error.message
     (container,) = seen["spec"]["containers"]
@@ -89,15 +90,17 @@ def review(product: Product, lane: str = LANES[0]) -> str:
     return "" if limits.get("cpu") == "4" else f"not injected: {limits}"
 
 
-def review_often(product: Product, lane: str, proxy: TcpProxy) -> list[str]:
+def review_often(
+    client: ApiClient, lane: str, cut: Callable[[], object], pods: int = PODS
+) -> list[str]:
     """Have pods reviewed at a rate, each on a new connection; return faults."""
     faults = []
     due = time.monotonic()
-    for _ in range(PODS):
-        fault = review(product, lane)
+    for _ in range(pods):
+        fault = review(client, lane)
         if fault:
             faults.append(fault)
-        proxy.cut()
+        cut()
         due += PAUSE_SECONDS
         time.sleep(max(NOTICE_SECONDS, due - time.monotonic()))
     return faults
@@ -109,9 +112,9 @@ def count_lines(log: str, event: str) -> int:
     return sum(line["event"] == event for line in lines)
 
 
-def bundle_of(product: Product) -> str:
+def bundle_of(client: ApiClient) -> str:
     """Return the registration's `caBundle`."""
-    found = product.client.get(
+    found = client.get(
         "MutatingWebhookConfiguration",
         NAME,
         api_version="admissionregistration.k8s.io/v1",
@@ -127,13 +130,17 @@ def test_no_review_fails_while_leaf_and_ca_are_rotated(product: Product) -> None
         register(product, one.port, two.port)
         replicas = product.start(), start_second(product, second_port)
         wait_for(
-            lambda: not review(product), timeout_seconds=10, what="the first review"
+            lambda: not review(product.client),
+            timeout_seconds=10,
+            what="the first review",
         )
-        first_bundle, before = bundle_of(product), one.accepted + two.accepted
+        first_bundle, before = bundle_of(product.client), one.accepted + two.accepted
         started = time.monotonic()
 
         with ThreadPoolExecutor() as threads:
-            work = threads.map(review_often, (product,) * 2, LANES, (one, two))
+            work = threads.map(
+                review_often, (product.client,) * 2, LANES, (one.cut, two.cut)
+            )
             faults = [fault for found in work for fault in found]
 
         seconds = time.monotonic() - started
@@ -150,26 +157,32 @@ def test_no_review_fails_while_leaf_and_ca_are_rotated(product: Product) -> None
     assert connections >= 2 * PODS - 1  # the first one was open already
     assert min(leaves) >= 20
     assert bundles >= 5  # each CA comes, and the one before goes
-    assert bundle_of(product) != first_bundle
+    assert bundle_of(product.client) != first_bundle
     assert [error_lines(log) for log in logs] == [[], []]
 
 
 def test_a_lost_secret_and_a_new_registration_are_put_right(product: Product) -> None:
     product.start()
     register(product, product.webhook_port)
-    wait_for(lambda: not review(product), timeout_seconds=10, what="the first review")
-    first = bundle_of(product)
+    wait_for(
+        lambda: not review(product.client), timeout_seconds=10, what="the first review"
+    )
+    first = bundle_of(product.client)
 
     product.plane.kubectl("delete", "secret", "gpu-extender-certificate", "-n", NAME)
     wait_for(
-        lambda: review(product) or first not in bundle_of(product),
+        lambda: review(product.client) or first not in bundle_of(product.client),
         timeout_seconds=30,
         what="the lost CA is dropped",
     )
-    assert review(product) == ""
+    assert review(product.client) == ""
     register(product, product.webhook_port)
 
-    wait_for(lambda: not review(product), timeout_seconds=10, what="the bundle is back")
+    wait_for(
+        lambda: not review(product.client),
+        timeout_seconds=10,
+        what="the bundle is back",
+    )
 
 
 def test_only_one_secret_and_one_registration_are_ours(product: Product) -> None:

@@ -56,7 +56,7 @@ def wait_until_settled(client: ApiClient, count: int) -> Counter[str]:
     """Wait until all pods are bound or refused; return how many each node has."""
 
     def is_settled() -> bool:
-        pods = client.list("Pod")
+        pods = client.list("Pod", namespace="default")
         return len(pods) == count and all(
             any(
                 c["type"] == "PodScheduled" for c in pod["status"].get("conditions", ())
@@ -86,57 +86,67 @@ def test_types_are_taken_in_the_order_of_the_list(product: Product) -> None:
     assert landed == ["l4", "l4", "h100", "a100-80"]
 
 
-@pytest.mark.parametrize(
-    ("annotations", "expected", "reason"),
-    [
-        pytest.param({TYPE: "A100"}, ["a100-40", "a100-80"], WRONG_TYPE, id="family"),
-        pytest.param({TYPE: "L4"}, ["l4"], WRONG_TYPE, id="L4 is not L40S"),
-        pytest.param(
-            {TYPE: "!L4, !Tesla-T4, !H100"},
-            ["a100-40", "a100-80", "l40s"],
-            WRONG_TYPE,
-            id="excluded types",
-        ),
-        pytest.param(
-            {TYPE: "A100, !A100-40GB"},
-            ["a100-80"],
-            WRONG_TYPE,
-            id="a family without one of its models",
-        ),
-        pytest.param(
-            {MEMORY: "48Gi"},
-            ["a100-80", "h100", "l40s"],
-            TOO_SMALL,
-            id="memory",
-        ),
-        pytest.param(
-            {MEMORY: "80Gi"}, ["a100-80", "h100"], TOO_SMALL, id="nominal memory"
-        ),
-    ],
-)
-def test_a_type_or_size_that_is_not_asked_for_is_never_used(
-    product: Product,
-    annotations: Mapping[str, str],
-    expected: Sequence[str],
-    reason: str,
-) -> None:
+ASKED: Final = [
+    pytest.param({TYPE: "A100"}, ["a100-40", "a100-80"], WRONG_TYPE, id="family"),
+    pytest.param({TYPE: "L4"}, ["l4"], WRONG_TYPE, id="L4 is not L40S"),
+    pytest.param(
+        {TYPE: "!L4, !Tesla-T4, !H100"},
+        ["a100-40", "a100-80", "l40s"],
+        WRONG_TYPE,
+        id="excluded types",
+    ),
+    pytest.param(
+        {TYPE: "A100, !A100-40GB"},
+        ["a100-80"],
+        WRONG_TYPE,
+        id="a family without one of its models",
+    ),
+    pytest.param(
+        {MEMORY: "48Gi"},
+        ["a100-80", "h100", "l40s"],
+        TOO_SMALL,
+        id="memory",
+    ),
+    pytest.param({MEMORY: "80Gi"}, ["a100-80", "h100"], TOO_SMALL, id="nominal memory"),
+]
+
+
+def fill_up(
+    product: Product, annotations: Mapping[str, str], expected: Sequence[str]
+) -> Sequence[str]:
+    """Create two pods more than there is room for; return why those are refused.
+
+    The others must be on the nodes that are expected.
+    """
     client = product.client
     put_nodes(client)
     product.start_all()
 
-    # Two more than fit.
     count = GPUS * len(expected) + 2
     client.create_many(
         make_pod(f"train-{number}", gpus=1, annotations=annotations)
         for number in range(count)
     )
     used = wait_until_settled(client, count)
-    left = [pod for pod in client.list("Pod") if not pod["spec"].get("nodeName")]
+    pods = client.list("Pod", namespace="default")
+    left = [pod for pod in pods if not pod["spec"].get("nodeName")]
     refusals = [wait_until_refused(client, pod["metadata"]["name"]) for pod in left]
 
     assert used == dict.fromkeys(expected, GPUS)
     assert len(left) == 2
-    assert all(reason in refusal["message"] for refusal in refusals)
+    return [refusal["message"] for refusal in refusals]
+
+
+@pytest.mark.parametrize(("annotations", "expected", "reason"), ASKED)
+def test_a_type_or_size_that_is_not_asked_for_is_never_used(
+    product: Product,
+    annotations: Mapping[str, str],
+    expected: Sequence[str],
+    reason: str,
+) -> None:
+    messages = fill_up(product, annotations, expected)
+
+    assert all(reason in message for message in messages)
 
 
 def test_a_pod_that_wants_to_be_alone_reads_why_it_waits(product: Product) -> None:

@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
             "folder": folder,
         }
         _tell(folder, said)
-        threading.Thread(target=cluster.watch_scheduler_config, daemon=True).start()
+        threading.Thread(target=cluster.watch_schedulers, daemon=True).start()
         stopped.wait()
 
 

@@ -68,7 +68,7 @@ class Cluster:
     """Runs in the network namespace that its process has moved into.
 
     In `folder` are, for people and tests: `kubeconfig`, `kube-scheduler.yaml` (upon a
-    change of it the kube-schedulers start again, as kubelet does with a static pod),
+    change of it, or when they end, the kube-schedulers start again, as static pods do),
     `kube-scheduler.kubeconfig`, `logs`, and `pods` with a folder for each pod.
 
     Parameters
@@ -166,18 +166,24 @@ class Cluster:
             token=plane.users.harness.token,
         )
 
-    def watch_scheduler_config(self) -> None:
-        """Start kube-scheduler again whenever its file changes, until the end."""
-        path = self.folder / "kube-scheduler.yaml"
+    def watch_schedulers(self) -> None:
+        """Start a kube-scheduler that ended again, and all upon a change of their file.
+
+        Until the end.
+        """
+        path = self.folder / f"{PLANE}.yaml"
         seen = path.read_bytes()
         while not self._stopping.wait(POLL_SECONDS):
             now = path.read_bytes() if path.exists() else seen
-            if now != seen:
-                seen = now
-                for process in self._schedulers:
-                    if process.is_running:
-                        process.stop()
-                    process.start(wait=False)
+            for process in self._schedulers:
+                if not process.is_running:
+                    process.wait_end()
+                elif now == seen:
+                    continue
+                else:
+                    process.stop()
+                process.start(wait=False)
+            seen = now
 
     def stop(self) -> None:
         """End all of it."""

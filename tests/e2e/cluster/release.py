@@ -1,9 +1,10 @@
 """The chart in a cluster: installed, upgraded and taken away in several ways."""
 
+import contextlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -144,6 +145,34 @@ class ByKubectl:
                 self.cluster.kubectl(
                     "rollout", "status", what, "-n", NAME, f"--timeout={SECONDS:.0f}s"
                 )
+
+
+@contextlib.contextmanager
+def installed_release(
+    cluster: RunningCluster, values: Mapping[str, Any]
+) -> Iterator[ByHelm]:
+    """Install the chart in the mode of its values; take all of it away at the end."""
+    own_scheduler: bool = values["scheduler"]["enabled"]
+    scheduler_config = cluster.folder / "kube-scheduler.yaml"
+    text = scheduler_config.read_text()
+    make_namespace(cluster, own_scheduler=own_scheduler)
+    release = ByHelm(cluster, 4)
+    try:
+        release.install(values)
+        if not own_scheduler:
+            use_extender(cluster)
+        wait_registered(cluster)
+        yield release
+    finally:
+        scheduler_config.write_text(text)
+        release.uninstall()
+        wait_nothing_left(cluster)
+        cluster.client.delete("Namespace", NAME)
+        wait_for(
+            lambda: not cluster.client.exists("Namespace", NAME),
+            timeout_seconds=SECONDS,
+            what="the namespace gone",
+        )
 
 
 def make_values(*, own_scheduler: bool = True, **sections: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A cluster as tests have it: a process of its own, reached by its kubeconfig."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,12 +12,14 @@ from typing import Any, Final, Self
 import yaml
 
 from tests.e2e import build
-from tests.e2e.cluster.spaces import HUB
+from tests.e2e.cluster.spaces import HUB, make_socket
+from tests.e2e.harness.audit import Call, read_calls
 from tests.e2e.harness.builders import JsonObject
 from tests.e2e.harness.client import ApiClient
 from tests.e2e.harness.connection import ApiConnection
 from tests.e2e.harness.kubectl import Kubectl
 from tests.e2e.harness.process import ManagedProcess
+from tests.e2e.harness.proxy import TcpProxy
 from tests.e2e.harness.reaper import Reaper
 from tests.e2e.harness.service import IMAGE_TREE, REPOSITORY
 from tests.e2e.harness.waiting import wait_for
@@ -88,8 +91,8 @@ class RunningCluster:
         An error of it is one here, or, with `fails`, wanted.
         """
         binary = build.CACHE / f"helm-{major}" / "bin" / f"helm-{major}"
-        file = self.folder / "values.yaml"
-        file.write_text(yaml.safe_dump(dict(values or {})))
+        file = self.folder / "values.json"  # in which Helm takes no text for a boolean
+        file.write_text(json.dumps(dict(values or {})))
         given = () if values is None else (f"--values={file}",)
         homes = {
             f"HELM_{kind}_HOME": str(self.folder / "helm" / kind.lower())
@@ -132,14 +135,44 @@ class RunningCluster:
         path = self.pod_folder(pod) / f"{container}.pid"
         os.kill(int(path.read_text()), number)
 
+    @property
+    def network(self) -> str:
+        """The file of the control plane's network namespace."""
+        return f"/proc/{self._process.pid}/ns/net"
+
+    def network_of(self, pod: JsonObject, container: str) -> str:
+        """Return the file of a pod's network namespace, by a container that runs."""
+        process = int((self.pod_folder(pod) / f"{container}.pid").read_text())
+        return f"/proc/{process}/ns/net"
+
+    def proxy(self) -> TcpProxy:
+        """Return a proxy in front of the API server, for pods; not started yet."""
+        listener = make_socket(self.network)
+        listener.bind((HUB, 0))
+        listener.listen()
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        server = config["clusters"][0]["cluster"]["server"]
+        return TcpProxy(int(server.rpartition(":")[2]), listener=listener)
+
+    def cut_connections(self, address: str, port: int) -> int:
+        """Reset what the API server has open to an address; return how many."""
+        chosen = ["dst", address, "dport", "=", f":{port}"]
+        command = ["nsenter", f"--net={self.network}", "ss", "-KHtn", *chosen]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return len(done.stdout.splitlines())
+
+    def calls(self) -> Sequence[Call]:
+        """Return the answered calls of pods to the API server, in order."""
+        return read_calls(self.folder / "logs" / "audit.log")
+
     def cut_off(self, pod: JsonObject, container: str, *, on: bool) -> None:
         """Take a pod's network away, or give it back; its processes go on."""
-        process = int((self.pod_folder(pod) / f"{container}.pid").read_text())
+        network = self.network_of(pod, container)
         steps = ["link set eth0 down"]
         if not on:
             steps = ["link set eth0 up", f"route replace default via {HUB}"]
         for step in steps:
-            enter = ["nsenter", f"--net=/proc/{process}/ns/net"]
+            enter = ["nsenter", f"--net={network}"]
             subprocess.run([*enter, "ip", *step.split()], check=True)
 
     def _connect(self) -> ApiClient:

@@ -44,6 +44,8 @@ class Services:
         self._addresses: set[str] = set()
         self._listeners: dict[Target, asyncio.Server] = {}
         self._targets: dict[Target, Sequence[Target]] = {}
+        # The loop itself keeps none whose client is gone before its server.
+        self._connections: set[asyncio.Task[None] | None] = set()
         self._updating = asyncio.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -136,27 +138,40 @@ class Services:
         async def serve(
             from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter
         ) -> None:
-            with contextlib.suppress(OSError):
-                chosen = targets()
-                if not chosen:
-                    to_client.transport.abort()
-                    return
-                try:
-                    from_server, to_server = await asyncio.open_connection(
-                        *random.SystemRandom().choice(chosen)
-                    )
-                except OSError:
-                    to_client.transport.abort()
-                    return
-                await asyncio.gather(
-                    _copy(from_client, to_server),
-                    _copy(from_server, to_client),
-                    return_exceptions=True,
-                )
-                to_server.close()
-                to_client.close()
+            connection = asyncio.current_task()
+            self._connections.add(connection)
+            try:
+                with contextlib.suppress(OSError):
+                    await _lead(from_client, to_client, targets())
+            finally:
+                self._connections.discard(connection)
 
         return serve
+
+
+async def _lead(
+    from_client: asyncio.StreamReader,
+    to_client: asyncio.StreamWriter,
+    targets: Sequence[Target],
+) -> None:
+    """Join a connection to one target, until both sides have ended."""
+    if not targets:
+        to_client.transport.abort()
+        return
+    try:
+        from_server, to_server = await asyncio.open_connection(
+            *random.SystemRandom().choice(targets)
+        )
+    except OSError:
+        to_client.transport.abort()
+        return
+    await asyncio.gather(
+        _copy(from_client, to_server),
+        _copy(from_server, to_client),
+        return_exceptions=True,
+    )
+    to_server.close()
+    to_client.close()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

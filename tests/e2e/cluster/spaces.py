@@ -151,18 +151,7 @@ def connect(
     """Return a connection that is made from within a namespace, by default the hub."""
     if space is None or not space.name:
         return socket.create_connection(address, timeout)
-    libc = ctypes.CDLL(None, use_errno=True)
-    # The thread's alone: no other notices.
-    with (
-        Path("/proc/thread-self/ns/net").open("rb") as home,
-        Path(space.file).open("rb") as there,
-    ):
-        if libc.setns(there.fileno(), NEW_NETWORK) != 0:
-            raise OSError(ctypes.get_errno(), f"setns {space.name}")
-        try:
-            found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        finally:
-            libc.setns(home.fileno(), NEW_NETWORK)
+    found = make_socket(space.file)
     found.settimeout(timeout)
     try:
         found.connect(address)
@@ -170,3 +159,19 @@ def connect(
         found.close()
         raise
     return found
+
+
+def make_socket(network: str) -> socket.socket:
+    """Return a TCP socket of the network namespace that a file of the system names."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # The thread's alone: no other notices.
+    with (
+        Path("/proc/thread-self/ns/net").open("rb") as home,
+        Path(network).open("rb") as there,
+    ):
+        if libc.setns(there.fileno(), NEW_NETWORK) != 0:
+            raise OSError(ctypes.get_errno(), f"setns {network}")
+        try:
+            return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        finally:
+            libc.setns(home.fileno(), NEW_NETWORK)

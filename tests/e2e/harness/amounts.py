@@ -1,6 +1,7 @@
 """What nodes offer and pods take, counted from a fresh list and nothing of ours.
 
-Kept as simple as the pods that the suite makes: regular containers, whole quantities.
+Kept as simple as the pods that the suite makes: regular containers and sidecars, whole
+quantities.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +46,12 @@ def count_amounts(nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> Am
         node = pod["spec"].get("nodeName")
         if node not in requested or pod["status"].get("phase") in FINAL_PHASES:
             continue
-        containers = pod["spec"]["containers"]
+        sidecars = [
+            one
+            for one in pod["spec"].get("initContainers", ())
+            if one.get("restartPolicy") == "Always"
+        ]
+        containers = [*sidecars, *pod["spec"]["containers"]]
         asked = [one.get("resources", {}).get("requests", {}) for one in containers]
         for quantities in (*asked, {"pods": "1"}):
             for name, amount in _whole(quantities).items():

@@ -12,8 +12,8 @@ from tests.e2e.harness.pods import delete_quietly, wait_until_bound, wait_until_
 from tests.e2e.harness.waiting import DeadlineError
 
 LAG_SECONDS: Final = 0.3
-# Longer than the lag: what the refusal itself set going is over before the next change.
-REST_SECONDS: Final = LAG_SECONDS + 0.3
+# Beyond the lag: what the refusal itself set going is over before the next change.
+REST_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,13 @@ class Outcome:
         return text
 
 
-def live_rounds(
+def live_rounds(  # noqa: PLR0913 - every argument is named
     client: ApiClient,
     situation: Situation,
     *,
     rounds: int,
     timeout_seconds: float,
+    lag_seconds: float = LAG_SECONDS,
     enough_left: int | None = None,
 ) -> Outcome:
     """Live through rounds one by one, in a cluster that is quiet in between.
@@ -67,18 +68,25 @@ def live_rounds(
     """
     seconds: list[float | None] = []
     for number in range(rounds):
-        seconds.append(_live_round(client, situation, number, timeout_seconds))
+        rest_seconds = lag_seconds + REST_SECONDS
+        seconds.append(
+            _live_round(client, situation, number, timeout_seconds, rest_seconds)
+        )
         if enough_left is not None and seconds.count(None) == enough_left:
             break
     return Outcome(seconds)
 
 
 def _live_round(
-    client: ApiClient, situation: Situation, number: int, timeout_seconds: float
+    client: ApiClient,
+    situation: Situation,
+    number: int,
+    timeout_seconds: float,
+    rest_seconds: float,
 ) -> float | None:
     pod = client.create(situation.pending(number))["metadata"]["name"]
     wait_until_refused(client, pod)
-    time.sleep(REST_SECONDS)
+    time.sleep(rest_seconds)
     situation.change(number)
     changed = time.monotonic()
     took: float | None = None
@@ -88,5 +96,5 @@ def _live_round(
     except DeadlineError:
         delete_quietly(client, pod)
     situation.undo(number)
-    time.sleep(REST_SECONDS)  # so that the next round finds us in step
+    time.sleep(rest_seconds)  # so that the next round finds us in step
     return took

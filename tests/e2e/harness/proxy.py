@@ -23,14 +23,20 @@ class TcpProxy:
     """Forwards connections to a port; faults act on bytes from server to client.
 
     With several ports, each connection goes to the next one in turn; with none, it is
-    reset at its first byte.
+    reset at its first byte. A listener may be one of another network.
 
     An event loop in a thread of its own does the work; every method may be called
     from the test's thread at any time and acts on open connections, too.
     """
 
-    def __init__(self, *target_ports: int) -> None:
-        self.port = free_port()
+    def __init__(
+        self, *target_ports: int, listener: socket.socket | None = None
+    ) -> None:
+        self._listener = listener or socket.create_server((LOOPBACK, free_port()))
+        self._listener.settimeout(0)
+        self.host: str
+        self.port: int
+        self.host, self.port = self._listener.getsockname()
         self.accepted = 0
         self._targets = itertools.cycle(target_ports)
         self._delay_seconds = 0.0
@@ -40,8 +46,6 @@ class TcpProxy:
         self._flowing.set()
         self._connections: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()  # to clients and to the server
-        self._listener = socket.create_server((LOOPBACK, self.port))
-        self._listener.settimeout(0)
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy")
 
     def __enter__(self) -> Self:
@@ -54,7 +58,7 @@ class TcpProxy:
     @property
     def url(self) -> str:
         """The proxy's address for a client of the API server."""
-        return f"https://{LOOPBACK}:{self.port}"
+        return f"https://{self.host}:{self.port}"
 
     @property
     def connections(self) -> int:

@@ -50,12 +50,17 @@ class Service:
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that have these labels."""
         _, body = self.get("/metrics")
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(body.decode())
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
+        return sum_of_samples(body.decode(), name, labels)
+
+
+def sum_of_samples(text: str, name: str, labels: Mapping[str, str]) -> float:
+    """Return the sum of a metric's samples that have these labels."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
 
 
 def http_get(port: int, path: str) -> tuple[int, bytes]:
