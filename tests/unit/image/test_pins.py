@@ -68,7 +68,7 @@ def test_each_pinned_package_is_for_each_python(python: str) -> None:
     refused = {
         name: asked
         for name in pins_of("dev")
-        if (asked := metadata.metadata(name)["Requires-Python"])
+        if (asked := metadata.metadata(name).json.get("requires_python"))
         and f"{python}.0" not in Requirement(f"python{asked}").specifier
     }
 
