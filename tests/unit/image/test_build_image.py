@@ -52,7 +52,7 @@ def test_a_base_that_cannot_be_made_is_no_failed_build(
     status = main(["--apart", "--base-only"])
 
     assert status == CANNOT_BUILD
-    assert capsys.readouterr().out.splitlines()[-1].endswith("no room left")
+    assert capsys.readouterr().out.rstrip().endswith("no room left")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_layers_of_the_base_do_not_count(tmp_path: Path) -> None:
 def test_a_build_that_fails_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(base: str | None) -> str:
+    def fail(base: str, _: str) -> str:
         raise TreeError(f"image: wanted {base}, got nothing")
 
     monkeypatch.setattr(build_image, "build", fail)
