@@ -262,6 +262,24 @@ def test_a_memory_that_tells_of_a_part_is_kept_out(
         assert kept_out == (expected if is_kept_out else [])
 
 
+def test_a_memory_of_a_part_is_kept_out_beside_a_label_whose_key_has_the_name() -> None:
+    name = f"{AMD}Instinct_MI300X"
+    part, whole = ({name: "8", MEMORY: memory} for memory in ("49152", "196592"))
+    rules = GpuLabelRules(default_table(), (f"{AMD}*",), (MEMORY,))
+
+    found = alternatives_of(
+        GpuRequirements(types=("MI300X",)),
+        *(part, whole),
+        rules=rules,
+        request=(("amd.com/gpu", 1),),
+    )
+
+    assert (
+        LabelRule(name, "Exists"),
+        LabelRule(MEMORY, "NotIn", ("49152",)),
+    ) in found
+
+
 def test_a_node_is_open_whose_other_labels_make_up_for_its_type() -> None:
     sliced = {PRODUCT: "Tesla-T4", "cloud.google.com/gke-gpu-partition-size": "7g.80gb"}
     gpu_requirements = GpuRequirements(
