@@ -27,7 +27,7 @@ from scoring.packing.shapes import (
     told_shares,
 )
 from scoring.resources import NVIDIA_GPU, Request
-from scoring.topology.devices import CONTRADICTED, NOT_TOLD, free_set
+from scoring.topology.devices import CONTRADICTED, NOT_TOLD, free_set, has_unknown_ids
 
 # Above this many changed pods the base of the overlay is built again.
 MAX_OVERLAY: Final = 2048
@@ -149,7 +149,11 @@ class BoundPods:
         for pod in self._on_node.get(node.name, {}).values():
             held = shape_of(pod.request, shared.unit).total
             told = told_shares(pod.devices, node.links.ids)
-            if held and pod.devices is not None:
+            if (
+                held
+                and pod.devices is not None
+                and not has_unknown_ids(pod.devices, node.links.ids)
+            ):
                 is_sound = told is not None and is_possible(told, pod.request, shared)
                 told = told if is_sound else None
                 is_contradicted |= not is_sound

@@ -20,6 +20,8 @@ WHOLE: Final = 1000
 # Devices that one pod may name.
 MAX_DEVICES: Final = 64
 
+UUID_PREFIX: Final = "GPU-"
+
 _SHARE: Final = re.compile(r"\d{1,4}", re.ASCII)
 
 _INDEX: Final = re.compile(r"\d{1,3}", re.ASCII)
@@ -71,6 +73,15 @@ def read_devices(text: str) -> Devices:
     return Devices(tuple(shares.items()))
 
 
+def has_unknown_ids(devices: Devices, ids: tuple[str, ...]) -> bool:
+    """Whether GPUs are named by UUID where nobody says which of the node's those are.
+
+    >>> has_unknown_ids(read_devices("0,GPU-a"), ())
+    True
+    """
+    return not ids and any(name.startswith(UUID_PREFIX) for name, _ in devices.shares)
+
+
 def index_of(name: str, ids: tuple[str, ...]) -> int:
     """Return the index of a GPU by its UUID or its index; -1 for neither.
 
@@ -117,7 +128,9 @@ def free_set(
     for gpus, devices in holders:
         if not gpus:
             continue
-        if devices is None:
+        if devices is None or (
+            len(devices.shares) == gpus and has_unknown_ids(devices, links.ids)
+        ):
             is_told = False
             continue
         own = held_set(devices, links) if devices.is_readable else CONTRADICTED

@@ -206,7 +206,7 @@ def test_shares_are_counted_by_gpu() -> None:
         pytest.param("0=250", id="less than it asks"),
         pytest.param("0", id="a whole GPU"),
         pytest.param("2=750", id="a GPU that is not there"),
-        pytest.param("GPU-a=750", id="a GPU that nobody knows"),
+        pytest.param("MIG-a=750", id="no GPU"),
         pytest.param("0=400, 00=350", id="one twice"),
         pytest.param("0=750,", id="written by half"),
     ],
@@ -222,6 +222,19 @@ def test_shares_that_a_pod_cannot_hold_count_as_not_told(annotation: str) -> Non
 
     assert sorted(gpus.gpus.free_shares[:, 0].tolist()) == [250, 1000]
     assert gpus.gpus.free_sets.tolist() == [CONTRADICTED]
+
+
+def test_a_share_of_a_gpu_whose_uuid_nobody_knows_is_not_told() -> None:
+    pod = make_pod(
+        requests={SHARED: "3"},
+        node_name="shares",
+        annotations={ALLOCATED: "GPU-a=750"},
+    )
+
+    gpus = make_ledger(nodes=[make_node(name="shares", **QUARTERS)], pods=[pod]).build()
+
+    assert sorted(gpus.gpus.free_shares[:, 0].tolist()) == [250, 1000]
+    assert gpus.gpus.free_sets.tolist() == [NOT_TOLD]
 
 
 def test_shares_that_are_no_whole_number_of_thousandths_may_be_rounded() -> None:

@@ -104,6 +104,25 @@ def test_sets_that_are_free(holders: list[tuple[int, str | None]], free: int) ->
     assert free_set(LINKS, 3, told) == free
 
 
+@pytest.mark.parametrize(
+    ("holders", "free"),
+    [
+        pytest.param([(1, "GPU-a")], NOT_TOLD, id="a UUID"),
+        pytest.param([(2, "GPU-a,1")], NOT_TOLD, id="a UUID and an index"),
+        pytest.param([(1, "GPU-a,GPU-b")], CONTRADICTED, id="more than it asks"),
+        pytest.param([(1, "GPU-a"), (1, "7")], CONTRADICTED, id="another is wrong"),
+        pytest.param([(1, "MIG-a")], CONTRADICTED, id="a slice"),
+        pytest.param([(1, "1")], 0b101, id="an index"),
+    ],
+)
+def test_a_uuid_tells_nothing_where_those_of_the_node_are_not_known(
+    holders: list[tuple[int, str]], free: int
+) -> None:
+    told = [(gpus, read_devices(text)) for gpus, text in holders]
+
+    assert free_set(NodeLinks(layout=LINKS.layout), 3, told) == free
+
+
 def test_where_a_gpu_is_sick_nobody_says_which_are_free() -> None:
     assert free_set(LINKS, 2, []) == NOT_TOLD
     assert free_set(NO_LINKS, 3, []) == NOT_TOLD
