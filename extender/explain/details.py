@@ -363,7 +363,7 @@ def show_packing(judged: Judged, index: int) -> str:
     unusable = (fragmentation(free, outlook.demand)[0] for free in (before, after))
     was, now = unusable
     said = [
-        f"leaves {gpus:g} GPUs and {cores:g} cores",
+        f"leaves {_counted(gpus, 'GPU')} and {_counted(cores, 'core')}",
         f"{now:.2f} GPUs of no use to the pods that come, {was:.2f} before",
     ]
     if broken := broken_shapes(before, after, judged.expected, capacity.supply):
@@ -377,6 +377,10 @@ def show_packing(judged: Judged, index: int) -> str:
         model = judged.model(index) or "its GPUs"
         said.append(f"{model} insisted on {insistence:.2f} times what there is")
     return ", ".join(said)
+
+
+def _counted(number: float, what: str) -> str:
+    return f"{number:g} {what}{'' if number == 1 else 's'}"
 
 
 def show_shape(shape: Shape) -> str:
@@ -409,6 +413,18 @@ def _about_feasible(judged: Judged, index: int) -> str:
             if judged.candidates.nominated[index]
             else "too few by our count, kube-scheduler's is trusted"
         )
+    said.append(show_prospect(judged, index))
+    return "; ".join(filter(None, said))
+
+
+def show_prospect(judged: Judged, index: int) -> str:
+    """Return what the pod would get of a candidate, and what that leaves and breaks.
+
+    Empty where no score goes by it.
+    """
+    if not judged.candidates.known[index]:
+        return ""
+    said = []
     if _links_matter(judged, index):
         said.append(show_links(judged, index))
     if judged.options.weights.get("mig") and judged.pod_request.mig_profile:

@@ -7,7 +7,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from extender.explain.details import DETAILS, Judged
+from extender.explain.details import DETAILS, Judged, show_prospect
 from extender.explain.explain import NOT_SENT, Explanation
 from extender.explain.pod import AdmissionChange, Subject
 from extender.explain.remedies import Remedy
@@ -292,13 +292,18 @@ def _amounts(judged: Judged, row: int) -> dict[str, Amounts]:
 
 
 class BestRow(_Row, frozen=True):
-    """A node that is preferred; terms from 0 to 100, the total as it is weighed."""
+    """A node that is preferred; terms from 0 to 100, the total as it is weighed.
+
+    `detail` is what the pod would get there and what that leaves and breaks, empty
+    where no score goes by it.
+    """
 
     name: str
     type: str
     priority: int
     total: float | None
     terms: dict[str, float]
+    detail: str
 
 
 class SummaryRow(_Row, frozen=True):
@@ -371,6 +376,7 @@ def _best_rows(explanation: Explanation, best: IndexArray) -> Iterator[BestRow]:
                 name: round(float(values[row]), DECIMALS)
                 for name, values in judged.terms.items()
             },
+            detail=show_prospect(judged, row),
         )
 
 

@@ -29,6 +29,11 @@ MAX_SENTENCE: Final = 3
 
 MAX_NOTE: Final = 2
 
+MAX_PROSPECT: Final = 4
+
+# As wide as the longest name of a term with its weight.
+MAX_TERM: Final = len("fragmentation(1000)")
+
 MAX_MESSAGE: Final = 4
 
 MAX_NAME: Final = 40
@@ -180,7 +185,10 @@ def _nearest(summary: SummaryRow) -> list[str]:
 
 
 def _best(page: ExplanationPage, summary: SummaryRow) -> list[str]:
-    """Return the nodes that are preferred, with their score, and its legend."""
+    """Return the nodes that are preferred, with their score, and its legend.
+
+    And what the pod would get of the first one.
+    """
     weights = page.settings.weights
     terms = [name for name, weight in weights.items() if weight]
     if not summary.best or not any(row.terms for row in summary.best):
@@ -190,13 +198,19 @@ def _best(page: ExplanationPage, summary: SummaryRow) -> list[str]:
     for row in summary.best:
         parts = (_number(row.terms.get(name)) for name in terms)
         rows.append((row.name, row.type or "-", str(row.priority), *parts))
-    widest = (MAX_NAME, 20, 7, *([16] * len(terms)))
+    widest = (MAX_NAME, 20, 7, *([MAX_TERM] * len(terms)))
     legend = (
         f"SCORE is what kube-scheduler is sent, 0 to {page.settings.max_score}"
         f" ({page.settings.normalize}); the terms are 0 to 100, with their weights"
     )
     right = range(2, len(head))
-    return [*_columns(rows, widest, right), *_wrap(f"{legend}.", MAX_NOTE)]
+    first = summary.best[0]
+    prospect = f"On {first.name}: {first.detail}." if first.detail else ""
+    return [
+        *_columns(rows, widest, right),
+        *_wrap(f"{legend}.", MAX_NOTE),
+        *_wrap(prospect, MAX_PROSPECT),
+    ]
 
 
 def _number(value: float | None) -> str:

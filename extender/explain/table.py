@@ -1,6 +1,7 @@
 """The nodes of an explanation as text: a table, or one node in full."""
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from extender.explain.page import ExplanationPage, NodeRow
@@ -38,7 +39,7 @@ def render_narrow(page: ExplanationPage) -> str:
 
 
 def render_node(page: ExplanationPage) -> str:
-    """Return the one node of a page in full, a line for each fact."""
+    """Return the one node of a page in full, a paragraph for each fact."""
     lines = []
     for node in page.nodes:
         lines += [f"{node.name}: {node.type or 'no GPU model known'}"]
@@ -60,7 +61,18 @@ def render_node(page: ExplanationPage) -> str:
         lines.append(f"  score sent: {_number(node.priority)}")
         if node.failing:
             lines.append("  pods failed here lately: takes no part in scores")
-    return "\n".join(map(printable, [*lines, ""]))
+    return "\n".join([*(part for line in lines for part in _folded(line)), ""])
+
+
+def _folded(line: str) -> Iterator[str]:
+    """Yield a line in parts of `WIDTH` columns, as far as its words are shorter."""
+    yield from textwrap.wrap(
+        printable(line),
+        WIDTH,
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _more(page: ExplanationPage) -> list[str]:

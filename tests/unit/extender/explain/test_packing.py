@@ -9,6 +9,7 @@ import pytest
 from extender.explain.explain import explain
 from extender.explain.page import NodeRow, PageQuery, build_page
 from extender.explain.pod import read_subject
+from extender.explain.summary_text import render_page
 from extender.verbs.verbs import NOTHING_ASSUMED, Assumed
 from service.runtime import build_verb_options
 from tests.builders import (
@@ -146,3 +147,30 @@ def test_a_device_class_tells_nothing() -> None:
     assert page.nodes[0].verdict.detail == (
         "nvidia.com/gpu comes from a DeviceClass: not counted here"
     )
+
+
+def test_one_gpu_and_one_core_are_no_several() -> None:
+    found = rows(make_pod(gpus=7, cpu="63"))
+
+    assert "leaves 1 GPU and 1 core," in found["empty"].verdict.detail
+
+
+def test_what_the_best_node_gives_is_told_in_lines_that_can_be_read() -> None:
+    scoring = {"profile": "training", "topology": "graded", "expectedPods": EXPECTED}
+    options = build_verb_options(make_settings({"scoring": scoring}))
+    labels = {PRODUCT: "NVIDIA-H100-80GB-HBM3"}
+    snapshot = make_snapshot(nodes=[make_node(name="a", gpus=8, labels=labels)])
+    explanation = explain(
+        read_subject(make_pod(gpus=2, cpu="8"), options), snapshot, options
+    )
+
+    page = build_page(explanation, PageQuery())
+    text = render_page(page, "a")
+
+    assert page.summary is not None
+    assert page.summary.best[0].detail.startswith("would get GPUs 0 1 (900 GB/s")
+    assert (
+        "On a: would get GPUs 0 1 (900 GB/s, NVLink), leaves GPUs 2 3 4 5 6 7" in text
+    )
+    assert "fragmentation(100)" in text
+    assert max(map(len, text.splitlines())) <= 100
