@@ -1,5 +1,6 @@
 """What a replay tells: figures of each policy, as text, JSON, or a picture."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
@@ -140,6 +141,8 @@ _COLUMNS: Final = (
 )
 
 
+WIDE: Final = 100
+
 _LEGEND: Final = (
     "All in %: allocated GPUs, once pods had asked for 100 % and 130 % of all, and at",
     "the end; what they had asked for with the first refusal; free GPUs that are",
@@ -157,8 +160,11 @@ def render_text(report: Report, *, has_placements: bool) -> str:
     )
     gpus = f"{report.gpus:,.12g} GPUs on {report.nodes:,} nodes"
     said = ", ".join(f"{name} {value}" for name, value in report.conditions.items())
+    answer = f"{verdict}; {first.allocated:.2f} % of {gpus} are allocated."
+    if len(report.policies) > 1:
+        answer = f"By {first.policy}, {answer[0].lower()}{answer[1:]} {_most(report)}"
     lines = [
-        f"{verdict}; {first.allocated:.2f} % of {gpus} are allocated.",
+        *textwrap.wrap(answer, WIDE),
         f"({said})",
         "",
         *_table([_COLUMNS, *map(_cells, report.policies)]),
@@ -167,8 +173,21 @@ def render_text(report: Report, *, has_placements: bool) -> str:
     ]
     if has_placements:
         rows = [(row.pod, row.node or "-") for row in report.placements]
-        lines += ["", *_table([("POD", "NODE"), *rows], is_text=True)]
+        by = f" BY {first.policy}" if len(report.policies) > 1 else ""
+        lines += ["", *_table([("POD", f"NODE{by}"), *rows], is_text=True)]
     return "\n".join(lines) + "\n"
+
+
+def _most(report: Report) -> str:
+    """Return which of several policies allocates most, as far as is printed."""
+    shown = {row.policy: f"{row.allocated:.2f}" for row in report.policies}
+    most = max(shown.values(), key=float)
+    first, *others = (name for name, value in shown.items() if value == most)
+    if len(others) == len(shown) - 1:
+        return "The others allocate as much."
+    if others:
+        return f"{', '.join([first, *others])} allocate most, {most} %."
+    return f"{first} allocates most, {most} %."
 
 
 def _cells(row: PolicyRow) -> tuple[str, ...]:

@@ -22,7 +22,12 @@ from service.commands.inputs import (
     NoClusterError,
 )
 from service.commands.scheduler_config import print_scheduler_config
-from service.commands.simulate import SimulateOptions, simulate_pods
+from service.commands.simulate import (
+    DEFAULT_ARRIVED,
+    DEFAULT_LIST,
+    SimulateOptions,
+    simulate_pods,
+)
 from service.commands.webhook_config import WebhookConfigOptions, print_webhook_config
 from service.http.middleware import (
     FILTER_PATH,
@@ -83,6 +88,8 @@ MAX_PORT: Final = 65_535
 
 MAX_DIGITS: Final = 9
 
+MAX_WHOLE: Final = 10**MAX_DIGITS - 1
+
 MAX_PERCENTAGE: Final = 100
 
 
@@ -103,7 +110,9 @@ def _count(text: str) -> int:
 def _whole(text: str) -> int:
     """Return a whole number of the command line, from 0."""
     if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
-        raise argparse.ArgumentTypeError(f"wanted a number from 0, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"wanted a number from 0 to {MAX_WHOLE}, got {text!r}"
+        )
     return int(text)
 
 
@@ -368,19 +377,16 @@ def _add_simulate(
     source.add_argument(
         "--trace", type=Path, help="folder of the public placement trace"
     )
-    source.add_argument(
-        "--list", default="default", help="list of the trace (default: %(default)s)"
-    )
+    source.add_argument("--list", help=f"list of the trace (default: {DEFAULT_LIST})")
     source.add_argument(
         "--whole", action="store_true", help="each share of the trace is a whole GPU"
     )
     source.add_argument(
         "--arrived",
         type=_count,
-        default=130,
         metavar="PERCENT",
         help="pods of the trace arrive until they ask for so many %% of the GPUs"
-        " (default: %(default)s)",
+        f" (default: {DEFAULT_ARRIVED})",
     )
     simulate.add_argument(
         "--config",
@@ -388,7 +394,10 @@ def _add_simulate(
         help="configuration file (default: all settings at their defaults)",
     )
     simulate.add_argument(
-        "--seed", type=_whole, default=42, help="of all lots (default: %(default)s)"
+        "--seed",
+        type=_whole,
+        default=42,
+        help=f"of all lots, up to {MAX_WHOLE} (default: %(default)s)",
     )
     _add_scheduler_rules(simulate)
     simulate.add_argument(

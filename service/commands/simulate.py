@@ -64,6 +64,10 @@ BEST_FIT: Final = "BestFit"
 
 FGD: Final = "FGD"
 
+DEFAULT_LIST: Final = "default"
+
+DEFAULT_ARRIVED: Final = 130
+
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
@@ -73,12 +77,12 @@ class SimulateOptions:
     ----------
     trace : Path or None
         Folder of the public trace; else `dumps` and `pods` say what is placed where.
-    pod_list : str
-        Which list of the trace.
+    pod_list : str or None
+        Which list of the trace; the default one if None.
     has_whole_gpus : bool
         Whether each share of the trace is rounded up to one GPU.
-    arrived : int
-        Up to how many % of the cluster's GPUs the trace's pods ask for.
+    arrived : int or None
+        Up to how many % of the cluster's GPUs the trace's pods ask for; 130 if None.
     percentage : int
         How many % of the nodes are offered; 0 for kube-scheduler's own choice.
     has_plugins : bool
@@ -104,9 +108,9 @@ class SimulateOptions:
     dumps: Sequence[Path] = ()
     pods: Sequence[Path] = ()
     config: Path | None = None
-    pod_list: str = "default"
+    pod_list: str | None = None
     has_whole_gpus: bool = False
-    arrived: int = 130
+    arrived: int | None = None
     seed: int = 42
     percentage: int = 0
     ties: Ties = "random"
@@ -118,6 +122,11 @@ class SimulateOptions:
     is_comparing: bool = False
     plot: Path | None = None
     output: str = TEXT
+
+    @property
+    def list_name(self) -> str:
+        """The list of the trace that is placed."""
+        return DEFAULT_LIST if self.pod_list is None else self.pod_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +216,14 @@ def _misused(options: SimulateOptions) -> Iterable[str]:
             if not given
         ]
         yield f"wanted --trace, or --cluster and --pods; {' and '.join(missing)} lack"
+    if options.trace is None:
+        for option, is_given in (
+            ("--list", options.pod_list is not None),
+            ("--whole", options.has_whole_gpus),
+            ("--arrived", options.arrived is not None),
+        ):
+            if is_given:
+                yield f"{option}: wanted beside --trace alone, which lacks"
     if options.plot is not None and not _is_writable(options.plot):
         yield f"--plot: wanted a file that can be written, got {str(options.plot)!r}"
 
@@ -225,11 +242,12 @@ def read_workload(
     verb_options: VerbOptions,
 ) -> Workload:
     """Return the pods of a trace, by the published protocol; raise `TraceError`."""
-    trace = traces.read_trace(folder, options.pod_list)
+    trace = traces.read_trace(folder, options.list_name)
     if options.has_whole_gpus:
         trace = trace.in_whole_gpus()
     random = np.random.default_rng([options.seed, 0])
-    order = traces.inflated(trace, options.arrived, random)
+    arrived = DEFAULT_ARRIVED if options.arrived is None else options.arrived
+    order = traces.inflated(trace, arrived, random)
     names, models = traces.models_of(trace)
     listed = list(traces.queue_pods(trace, range(len(trace.pods)), verb_options))
     return Workload(
@@ -384,7 +402,7 @@ def _conditions(options: SimulateOptions) -> dict[str, str | int]:
     conditions: dict[str, str | int] = {}
     if options.trace is not None:
         whole = " in whole GPUs" if options.has_whole_gpus else ""
-        conditions["list"] = options.pod_list + whole
+        conditions["list"] = options.list_name + whole
     conditions |= {
         "seed": options.seed,
         "ties": options.ties,

@@ -10,6 +10,7 @@ import yaml
 
 from service.commands.cli import main
 from service.commands.simulate import ProgressBar
+from simulator.report import PolicyRow, Report, render_text
 from tests.builders import make_node, make_pod
 
 pytestmark = pytest.mark.usefixtures("root_logger_as_it_was")
@@ -255,6 +256,75 @@ def test_half_of_an_input_is_refused(
 ) -> None:
     assert run(*arguments) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--list", "default"], ["--whole"], ["--arrived", "130"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_what_is_for_a_trace_alone_is_refused_beside_pods(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = write_pods(tmp_path, make_pod(name="p", gpus=1))
+
+    status = run("--cluster", write_cluster(tmp_path), "--pods", pods, *arguments)
+
+    said = capsys.readouterr()
+    assert (status, said.out) == (2, "")
+    assert said.err == f"{arguments[0]}: wanted beside --trace alone, which lacks\n"
+
+
+@pytest.mark.parametrize("option", ["--seed", "--lag"])
+def test_a_number_that_is_too_large_is_told_its_bound(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run("--trace", "x", option, "1000000000")
+
+    said = "wanted a number from 0 to 999999999, got '1000000000'"
+    assert f"{option}: {said}" in capsys.readouterr().err
+
+
+def test_of_several_profiles_it_is_said_whose_answer_it_is(
+    tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = write_pods(tmp_path, *(make_pod(name=n, gpus=1) for n in "pq"))
+
+    run(
+        *("--cluster", write_cluster(tmp_path), "--pods", pods, "--config", config),
+        *("--profile", "packing", "classic", "--ties", "name"),
+    )
+
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert " ".join(lines[:2]) == (
+        "By packing, all 2 pods found a node; 50.00 % of 4 GPUs on 2 nodes are"
+        " allocated. The others allocate as much."
+    )
+    assert "POD  NODE BY packing" in lines
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("allocated", "said"),
+    [
+        ((50.0, 75.0, 60.0), "b allocates most, 75.00 %."),
+        ((50.0, 75.0, 75.0), "b, c allocate most, 75.00 %."),
+        ((75.0, 75.001, 75.0), "The others allocate as much."),
+    ],
+)
+def test_the_policy_that_allocates_most_is_named(
+    allocated: tuple[float, ...], said: str
+) -> None:
+    policies = tuple(
+        PolicyRow(name, None, None, part, None, 0, 0.0, None, ())
+        for name, part in zip("abc", allocated, strict=True)
+    )
+
+    text = render_text(Report(1, 4.0, 1, {}, policies, ()), has_placements=False)
+
+    assert said in " ".join(text.splitlines()[:2])
 
 
 @pytest.mark.parametrize(
