@@ -61,10 +61,15 @@ class GpuTypeCheck:
 
 def unknown_type(gpu_reader: GpuRequirementsReader, name: str) -> str:
     """Return the warning of a type that is no known model or family."""
-    hint = _hint(gpu_reader.table, name)
+    said = unknown_name(gpu_reader.table, name)
+    return f"annotation {gpu_reader.annotations.gpu_type}: {said}"
+
+
+def unknown_name(table: GpuTable, name: str) -> str:
+    """Return what is to be said of a name that is no known model or family."""
     return (
-        f"annotation {gpu_reader.annotations.gpu_type}: {shorten(name)} is no known GPU"
-        f" model, only nodes labelled so match{hint}"
+        f"{shorten(name)} is no known GPU model, only nodes labelled so match"
+        f"{_hint(table, name)}"
     )
 
 

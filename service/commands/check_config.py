@@ -1,7 +1,7 @@
 """``gpu-extender check-config``: all faults of a configuration, then of its files."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from injector.rules.conflicts import (
     list_tiny_amounts,
 )
 from injector.rules.file import load_rules
-from injector.warnings.gpu_types import list_unknown_types
+from injector.warnings.gpu_types import list_unknown_types, unknown_name
 from scoring.gpu.node_gpus import GpuLabelReader
 from service.certificates.files import check_pair, make_context
 from service.cluster_link import connect_to
@@ -71,6 +71,7 @@ def find_warnings(config: Path) -> list[str]:
     return [
         *_warn_of_scheduler_config(settings, folder),
         *_warn_of_rules(settings, folder),
+        *_warn_of_expected_pods(settings),
     ]
 
 
@@ -103,6 +104,16 @@ def _warn_of_rules(settings: Settings, folder: Path) -> list[str]:
         *list_fallback_gaps(rules, settings.fallback.chains),
         *list_tiny_amounts(rules),
     ]
+
+
+def _warn_of_expected_pods(settings: Settings) -> Iterator[str]:
+    """Yield which types of the expected pods are no known models or families."""
+    table = settings.gpu_types.rules().table
+    for index, pods in enumerate(settings.scoring.expected_pods):
+        path = f"scoring.expectedPods.{index}.types"
+        for place, name in enumerate(pods.types):
+            if not table.find(name):
+                yield f"{path}.{place}: {unknown_name(table, name)}"
 
 
 def _rule_context(settings: Settings) -> RuleContext:

@@ -62,6 +62,23 @@ def test_a_type_in_a_rule_that_nobody_knows_is_a_warning(
     )
 
 
+def test_a_type_of_expected_pods_that_nobody_knows_is_a_warning(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = "[{types: [A100]}, {types: [T4, H1000]}]"
+    config.write_text(config.read_text() + f"scoring: {{expectedPods: {expected}}}\n")
+
+    status = main(["check-config", str(config)])
+
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (0, "config.yaml: no faults\n")
+    assert printed.err.startswith(
+        "Warning: scoring.expectedPods.1.types.1: 'H1000' is no known GPU model, only"
+        " nodes labelled so match; did you mean 'H100'"
+    )
+    assert printed.err.count("Warning") == 1
+
+
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
