@@ -23,7 +23,7 @@ from cluster.watch.kinds import (
 )
 from tests.builders import BUILDER, GPU, Tree, make_node, make_pod
 
-DEEP = b"[" * 5000 + b"]" * 5000
+DEEP = b"[" * 100_000 + b"]" * 100_000  # beyond what any Python takes
 
 
 def read_list(kind: WatchedKind[Any, Any], *trees: Tree) -> Listing[Any]:
