@@ -287,6 +287,44 @@ def test_the_replica_beside_the_leader_is_chosen(
     assert bool(note) == bool(told)
 
 
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [
+        pytest.param("ge-a_1", "ge-a", id="its own scheduler leads"),
+        pytest.param("ge-gone_1", "ge-b", id="its holder is gone"),
+        pytest.param(None, "ge-b", id="none of its own"),
+    ],
+)
+def test_the_lease_of_a_scheduler_of_its_own_needs_no_option(
+    kubectl: KubectlStandIn,
+    capsys: pytest.CaptureFixture[str],
+    own: str | None,
+    asked: str,
+) -> None:
+    words = "get lease gpu-extender-scheduler -n gpu-extender"
+    if own is None:
+        kubectl.refuse(words, 'Error from server (NotFound): leases "x" not found')
+    else:
+        kubectl.answer(words, {"spec": {"holderIdentity": own}})
+    kubectl.refuse("port-forward", FORBIDDEN)
+
+    _, _, err = run(capsys, "nodes")
+
+    assert err.startswith(f"You may not forward a port of gpu-extender/{asked}: ")
+
+
+def test_a_note_on_the_replica_fits_a_terminal(
+    kubectl: KubectlStandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl.answer("get lease", {"spec": {"holderIdentity": ""}})
+
+    _, _, err = run(capsys, "explain", "train")
+
+    lease = "nobody holds the Lease gpu-extender/gpu-extender-scheduler"
+    assert lease in " ".join(err.split())
+    assert max(map(len, err.splitlines())) <= gpu.WIDTH
+
+
 def test_a_lease_that_may_not_be_read_is_told_and_another_replica_asked(
     kubectl: KubectlStandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
