@@ -41,6 +41,7 @@ from tests.chart.rendering import (
     settings_of,
 )
 
+WIDEST: Final = 100  # columns of what is printed
 MINORS: Final = ("1.34", "1.36", "1.37")
 
 # Of others: their schemas are not Kubernetes' own.
@@ -447,7 +448,21 @@ def test_the_notes_name_what_to_do_next() -> None:
     printed = notes_of({})
 
     assert "helm test gpu-extender -n gpu-extender --logs" in printed
-    assert "--lease gpu-extender/gpu-extender-scheduler" in printed
+    assert "kubectl gpu doctor\n" in printed
+    assert "kubectl gpu explain POD -n NAMESPACE\n" in printed
+
+
+def test_the_notes_have_the_options_of_a_release_by_another_name() -> None:
+    printed = notes_of({"fullnameOverride": "ge"})
+
+    assert "kubectl gpu doctor --lease gpu-extender/ge-scheduler\n" in printed
+
+
+@modes
+def test_the_notes_fit_a_terminal(mode: str) -> None:
+    _, _, printed = notes_of(MODES[mode]).partition("NOTES:")
+
+    assert [line for line in printed.splitlines() if len(line) > WIDEST] == []
 
 
 @modes
