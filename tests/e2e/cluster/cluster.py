@@ -69,7 +69,8 @@ class Cluster:
 
     In `folder` are, for people and tests: `kubeconfig`, `kube-scheduler.yaml` (upon a
     change of it, or when they end, the kube-schedulers start again, as static pods do),
-    `kube-scheduler.kubeconfig`, `logs`, and `pods` with a folder for each pod.
+    `kube-scheduler.kubeconfig`, `kube-scheduler-NODE.pid`, `logs`, and `pods` with a
+    folder for each pod.
 
     Parameters
     ----------
@@ -167,9 +168,9 @@ class Cluster:
         )
 
     def watch_schedulers(self) -> None:
-        """Start a kube-scheduler that ended again, and all upon a change of their file.
+        """Start a kube-scheduler again that ended, and all upon a change of their file.
 
-        Until the end.
+        Until the end. Process ids are in files, for tests.
         """
         path = self.folder / f"{PLANE}.yaml"
         seen = path.read_bytes()
@@ -182,7 +183,7 @@ class Cluster:
                     continue
                 else:
                     process.stop()
-                process.start(wait=False)
+                self._start_scheduler(process)
             seen = now
 
     def stop(self) -> None:
@@ -241,9 +242,13 @@ class Cluster:
                 reaper=self._reaper,
             )
             self._schedulers.append(process)
-            process.start(wait=False)
+            self._start_scheduler(process)
         for process in self._schedulers:
             process.wait_ready(READY_SECONDS)
+
+    def _start_scheduler(self, process: ManagedProcess) -> None:
+        process.start(wait=False)
+        (self.folder / f"{process.name}.pid").write_text(str(process.pid))
 
 
 class _NodeSpaces(dict[str, Space]):

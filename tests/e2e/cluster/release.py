@@ -19,6 +19,7 @@ NAME: Final = "gpu-extender"
 SCHEDULER: Final = "gpu-extender-scheduler"  # also the name of its Lease
 REGISTRATION_API: Final = "admissionregistration.k8s.io/v1"
 REGISTRATION: Final = "MutatingWebhookConfiguration"
+LEASE_API: Final = "coordination.k8s.io/v1"
 SECONDS: Final = 240.0
 # What a namespace has by itself.
 GIVEN: Final = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
@@ -33,7 +34,7 @@ NAMESPACED: Final = (
     ("apps/v1", "DaemonSet"),
     ("apps/v1", "ReplicaSet"),
     ("policy/v1", "PodDisruptionBudget"),
-    ("coordination.k8s.io/v1", "Lease"),
+    (LEASE_API, "Lease"),
     ("discovery.k8s.io/v1", "EndpointSlice"),
     ("networking.k8s.io/v1", "NetworkPolicy"),
     ("rbac.authorization.k8s.io/v1", "Role"),
@@ -72,9 +73,11 @@ class ByHelm:
     cluster: RunningCluster
     major: int
     notes: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     def install(self, values: Mapping[str, Any]) -> None:
         """Install it."""
+        self.values = values
         self.notes = self._run("install", str(CHART), values=values)
 
     def upgrade(self, values: Mapping[str, Any]) -> None:
@@ -213,15 +216,30 @@ def replicas(cluster: RunningCluster) -> Sequence[JsonObject]:
 
 
 def leader_and_other(cluster: RunningCluster) -> tuple[JsonObject, JsonObject]:
-    """Return the pod whose kube-scheduler leads, and the other one."""
-    lease = cluster.client.get(
-        "Lease", SCHEDULER, namespace=NAME, api_version="coordination.k8s.io/v1"
-    )
-    holder = lease["spec"]["holderIdentity"].rpartition("_")[0]
-    by_name = {pod["metadata"]["name"]: pod for pod in replicas(cluster)}
-    leader = by_name.pop(holder)
-    (other,) = by_name.values()
+    """Return the pod that the kube-scheduler that leads calls, and the other one."""
+    pods = {host_of(pod): pod for pod in replicas(cluster)}
+    leader = pods.pop(leading_host(cluster))
+    (other,) = pods.values()
     return leader, other
+
+
+def host_of(pod: JsonObject) -> str:
+    """Return the host name of a replica, which is that of the kube-scheduler by it."""
+    of_node = pod["spec"].get("hostNetwork", False)
+    name: str = pod["spec"]["nodeName"] if of_node else pod["metadata"]["name"]
+    return name
+
+
+def leading_host(cluster: RunningCluster) -> str:
+    """Return the host name of the kube-scheduler that leads: ours, if there is one."""
+    leases = [
+        lease
+        for lease in cluster.client.list("Lease", api_version=LEASE_API)
+        if lease["metadata"]["name"] in {SCHEDULER, "kube-scheduler"}
+    ]
+    lease = max(leases, key=lambda one: one["metadata"]["name"] == SCHEDULER)
+    holder: str = lease["spec"].get("holderIdentity") or ""
+    return holder.rpartition("_")[0]
 
 
 def wait_whole(cluster: RunningCluster, count: int) -> None:

@@ -165,6 +165,10 @@ class RunningCluster:
         """Return the answered calls of pods to the API server, in order."""
         return read_calls(self.folder / "logs" / "audit.log")
 
+    def host_scheduler(self, node: str) -> int:
+        """Return the process id of the kube-scheduler of a node."""
+        return int((self.folder / f"kube-scheduler-{node}.pid").read_text())
+
     def cut_off(self, pod: JsonObject, container: str, *, on: bool) -> None:
         """Take a pod's network away, or give it back; its processes go on."""
         network = self.network_of(pod, container)
