@@ -90,15 +90,17 @@ class ByHelm:
 
     def wait_registered(self) -> None:
         """Wait until GPU pods are reviewed, as the installation says."""
-        lines = (line.strip() for line in self.notes.splitlines())
-        (line,) = [line for line in lines if line.startswith("kubectl wait ")]
-        self.cluster.kubectl(*shlex.split(line)[1:])
+        self.cluster.kubectl(*self._told("kubectl", "wait")[1:])
 
     def test(self) -> str:
         """Run `helm test` as the installation says; return what it prints."""
-        lines = (line.split() for line in self.notes.splitlines())
-        (words,) = [line[1:] for line in lines if line[:2] == ["helm", "test"]]
-        return self.cluster.helm(self.major, *words)
+        return self.cluster.helm(self.major, *self._told("helm", "test")[1:])
+
+    def _told(self, *begin: str) -> Sequence[str]:
+        """Return the words of the one command of the notes that begins so."""
+        lines = self.notes.replace("\\\n", "").splitlines()
+        (line,) = [line for line in lines if line.split()[: len(begin)] == [*begin]]
+        return shlex.split(line)
 
     def _run(
         self, verb: str, *more: str, values: Mapping[str, Any] | None = None
