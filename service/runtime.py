@@ -401,7 +401,8 @@ class Runtime:
             return None
         if not self.live.settings.extender.events:
             return None
-        reasons = Reasons(lambda: self.live.verb_options, lambda: slots.begun)
+        giving_way = GivingWay(lambda: slots.begun)
+        reasons = Reasons(lambda: self.live.verb_options, giving_way)
         return EventWriter(
             self.cell,
             self._api,

@@ -1,6 +1,5 @@
 """`Reasons`: why a pod of the cache is pending, as an explanation of it begins."""
 
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -25,23 +24,17 @@ class Reasons:
     ----------
     options : callable
         Returns what the settings say of the verbs at this moment.
-    begun : callable
-        Returns how many requests of the extender's face were begun since the start.
-    rest : callable
-        Waits so many seconds.
-    busy : callable
-        Returns the seconds that this thread has worked.
+    giving_way : GivingWay, optional
+        Rests where verbs are called meanwhile.
     """
 
     def __init__(
         self,
         options: Callable[[], VerbOptions],
-        begun: Callable[[], int] = lambda: 0,
-        rest: Callable[[float], None] = time.sleep,
-        busy: Callable[[], float] = time.thread_time,
+        giving_way: GivingWay | None = None,
     ) -> None:
         self._options = options
-        self._giving_way = GivingWay(begun, rest, busy)
+        self._giving_way = giving_way or GivingWay()
 
     def __call__(self, record: PodRecord, snapshot: Snapshot) -> Told:
         """Return what is told of a pending pod."""

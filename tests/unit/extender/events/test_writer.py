@@ -20,6 +20,7 @@ from extender.events.writer import (
     EventWriter,
 )
 from extender.explain.summary import MAX_NOTE_BYTES
+from extender.verbs.fresh_snapshot import GivingWay
 from scoring.snapshot import Snapshot
 from service.runtime import build_verb_options
 from tests.builders import GPU, make_node, make_pod, make_snapshot
@@ -230,7 +231,8 @@ def test_the_reasons_are_those_of_an_explanation() -> None:
     rests: list[float] = []
     calls, work = iter(range(1000)), itertools.count()
     reasons = Reasons(
-        lambda: options, lambda: next(calls), rests.append, lambda: next(work)
+        lambda: options,
+        GivingWay(lambda: next(calls), rests.append, lambda: next(work)),
     )
 
     small, large = (
@@ -251,7 +253,8 @@ def test_short_work_on_a_description_is_done_without_a_rest() -> None:
     options, calls = build_verb_options(make_settings()), iter(range(1000))
     rests: list[float] = []
     reasons = Reasons(
-        lambda: options, lambda: next(calls), rests.append, busy=lambda: 0.0
+        lambda: options,
+        GivingWay(lambda: next(calls), rests.append, busy=lambda: 0.0),
     )
 
     reasons(pod, make_snapshot(nodes=[make_node(gpus=2)]))
