@@ -147,12 +147,14 @@ def ask(server: HttpServer, count: int) -> bytes:
         return read_all(client)
 
 
-def use(client: socket.socket) -> None:
-    """Have one call answered, and keep the connection."""
+def use(server: HttpServer, client: socket.socket) -> None:
+    """Have one call answered and ended, and keep the connection."""
     client.sendall(ANOTHER % 1)
     received = b""
     while not received.endswith(b"\r\n\r\nx"):
         received += client.recv(1000)
+    # A connection is idle from when its worker is done, which is after the answer.
+    wait_until(lambda: server.dispatcher.is_idle, "a worker to be done")
 
 
 @pytest.mark.parametrize(
@@ -195,18 +197,18 @@ def test_the_longest_idle_connection_is_let_go(small: HttpServer) -> None:
     with contextlib.ExitStack() as house:
         clients = [house.enter_context(connect(small)) for _ in range(LIMIT)]
         for client in clients:
-            use(client)
+            use(small, client)
         half = clients[1]
         half.sendall(b"GET /7 HTTP/1.1\r\n")
-        use(clients[0])  # so the third one has been idle for longest
+        use(small, clients[0])  # so the third one has been idle for longest
         clients.append(house.enter_context(connect(small)))
-        use(clients[-1])
+        use(small, clients[-1])
 
         assert read_all(clients[2]) == b""
         half.sendall(b"Connection: close\r\n\r\n")
         assert read_all(half).endswith(b"\r\n\r\n" + b"x" * 7)
         for client in (clients[0], *clients[3:]):
-            use(client)
+            use(small, client)
 
 
 def test_no_call_that_is_worked_on_is_cut_off(app: App, small: HttpServer) -> None:
