@@ -322,7 +322,7 @@ class Workload:
                 pods >= SURER * self._published.pods
             )
             if is_surer or parts is not self._published.parts:
-                self._published = ExpectedPods(parts, pods)
+                self._published = ExpectedPods(parts, pods, self._counts.copy())
         return self._published
 
 

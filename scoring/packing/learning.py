@@ -69,10 +69,14 @@ class ExpectedPods:
         shape -> how many of all pods come in it, in any unit
     pods : float
         Number of pods that it was learned from; infinite for a mix that is given.
+    counts : mapping or None
+        The same as `parts` with the rare shapes, of which together many may insist on
+        a model; None where `parts` has all.
     """
 
     parts: LearnedMix = field(default_factory=lambda: NOTHING_LEARNED)
     pods: float = inf
+    counts: LearnedMix | None = None
 
 
 NOBODY_EXPECTED: Final = ExpectedPods()
@@ -123,6 +127,10 @@ class ShapeCounts:
     def pods(self) -> float:
         """Number of pods that count, older ones in part."""
         return sum(self._counts.values())
+
+    def copy(self) -> LearnedMix:
+        """Return the counts of all shapes, the rare ones included."""
+        return MappingProxyType(dict(self._counts))
 
     def renewed(self, mix: LearnedMix) -> LearnedMix:
         """Return the mix as it is now, or `mix` itself while it is nearly the same."""

@@ -107,9 +107,10 @@ def insistence(
     Returns
     -------
     float64 array, shape (K,)
-        The part of the GPUs asked for that shapes ask which accept the model, but not
-        all models that there are, by the model's part of all GPUs. 0 where nobody
-        insists, or there are none.
+        The part of the GPUs asked for that shapes ask of the model which do not accept
+        all models that there are, by the model's part of all GPUs. What may be one of
+        several models is asked of each as it has GPUs. 0 where nobody insists, or there
+        are none.
 
     Examples
     --------
@@ -128,14 +129,16 @@ def insistence(
     asked = mix.weights * mix.gpus * mix.thousandths
     there = supply > 0
     picky = asked * ~mix.accepts[there].all(axis=0)
-    named = (mix.accepts * picky).sum(axis=1)
-    named += prior * picky.sum() / max(np.count_nonzero(there), 1)
+    accepted = mix.accepts.T @ supply
+    of_each_gpu = mix.accepts @ (picky / np.maximum(accepted, 1))
     all_asked, all_supply = asked.sum(), supply.sum()
     if not all_asked or not all_supply:
         return np.zeros(len(supply))
-    of_supply = supply / all_supply
+    more = prior * picky.sum() / np.count_nonzero(there)
     part: Float64Array = np.zeros(len(supply))
-    np.divide(named / all_asked, of_supply, out=part, where=there)
+    np.divide(more, supply, out=part, where=there)
+    part[there] += of_each_gpu[there]
+    part *= all_supply / all_asked
     return part
 
 
@@ -158,8 +161,10 @@ class Outlook:
 def outlook_of(expected: ExpectedPods, supply: GpuSupply) -> Outlook:
     """Return the outlook of a cluster; both are told apart by identity."""
     mix = mix_on(expected.parts, supply)
+    # Shapes that are rare one by one may be most of what insists on a rare model.
+    counted = mix if expected.counts is None else mix_on(expected.counts, supply)
     prior = PRIOR_PODS / max(expected.pods, 1.0)
-    return Outlook(build_demand(mix), insistence(mix, supply.counts, prior))
+    return Outlook(build_demand(mix), insistence(counted, supply.counts, prior))
 
 
 def placement_gain(

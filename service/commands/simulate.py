@@ -156,7 +156,7 @@ class Workload:
         """Return the mix of the list's pods, on the cluster of a snapshot."""
         unit = snapshot.gpus.supply.unit
         counts = Counter(expected_shape(pod.record, unit) for pod in self.listed)
-        return ExpectedPods(typical_of(counts))
+        return ExpectedPods(typical_of(counts), counts=counts)
 
 
 def simulate_pods(options: SimulateOptions) -> int:

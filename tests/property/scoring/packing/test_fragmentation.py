@@ -221,7 +221,7 @@ def test_excess_is_cpu_beyond_that_of_the_gpus_taken(
     supply=st.lists(st.integers(0, 20), min_size=MODELS, max_size=MODELS),
     prior=st.sampled_from((0.0, 0.5, 20.0)),
 )
-def test_insistence_is_named_demand_by_supply(
+def test_insistence_is_demand_for_some_models_by_their_supply(
     expected: list[Expected], supply: list[int], prior: float
 ) -> None:
     there = {model for model, gpus in enumerate(supply) if gpus}
@@ -230,9 +230,12 @@ def test_insistence_is_named_demand_by_supply(
     insisting = sum(e.weight * e.shape.total for e in picky)
     wanted = [0.0] * MODELS
     for model, gpus in enumerate(supply):
-        named = sum(e.weight * e.shape.total for e in picky if model in e.accepts)
         if asked and gpus:
-            named += prior * insisting / len(there)
+            named = prior * insisting / len(there)
+            for e in picky:
+                if model in e.accepts:
+                    accepted = sum(supply[one] for one in e.accepts)
+                    named += e.weight * e.shape.total * gpus / accepted
             wanted[model] = named / asked / (gpus / sum(supply))
 
     found = insistence(mix_of(expected), np.array(supply, dtype=np.int64), prior)

@@ -136,6 +136,16 @@ def test_a_mix_stays_until_it_has_changed_much() -> None:
     assert ledger.build().expected is not first
 
 
+def test_shapes_too_rare_to_be_typical_are_counted() -> None:
+    pods = [make_pod(gpus=1, uid=f"a-{n}", name=f"a-{n}") for n in range(99)]
+
+    expected = came(*pods, make_pod(gpus=8)).build().expected
+
+    one, eight = ExpectedShape(Shape(0, 1)), ExpectedShape(Shape(0, 8))
+    assert expected.parts == {one: 1.0}
+    assert expected.counts == {one: 99.0 * MIN_NEW_PODS, eight: 1.0 * MIN_NEW_PODS}
+
+
 def test_a_mix_that_stays_the_same_becomes_surer_of_who_insists() -> None:
     t4, h100 = (
         make_node(name=name, gpus=8, labels={"nvidia.com/gpu.product": product})

@@ -113,6 +113,32 @@ def test_what_few_pods_tell_is_smoothed(
         assert found.insistence == pytest.approx(insisting)
 
 
+def test_rare_shapes_insist_with_the_others() -> None:
+    usual = {ExpectedShape(Shape(0, 1)): 90.0}
+    rare = {ExpectedShape(Shape(n, 1), frozenset({"h100"})): 1.0 for n in range(10)}
+
+    found = outlook_of(ExpectedPods(usual, counts={**usual, **rare}), supply())
+
+    # A tenth of the GPUs is asked of H100 alone, which has a tenth of them.
+    assert found.insistence == pytest.approx([0.0, 1.0])
+    assert found.demand.gpus.tolist() == [0, 1]
+    assert found.demand.cpu_steps.tolist() == [0]
+
+
+def test_who_takes_either_of_two_models_insists_on_both_as_they_have_gpus() -> None:
+    a100 = NodeGpus("A100", frozenset({"a100"}))
+    there = build_supply(
+        (T4, H100, a100), np.array([0, 1, 2]), np.array([8, 6, 2]), np.zeros(3, int)
+    )
+    either = ExpectedShape(Shape(0, 1), frozenset({"h100", "a100"}))
+    parts = {ExpectedShape(Shape(0, 1)): 1.0, either: 1.0}
+
+    found = outlook_of(ExpectedPods(parts), there).insistence
+
+    # Half of what is asked is asked of half of the GPUs.
+    assert found == pytest.approx([0.0, 1.0, 1.0])
+
+
 def test_nobody_insists_where_pods_take_any_model() -> None:
     shapes = {ExpectedShape(Shape(0, 1)): 1.0}
 
