@@ -153,6 +153,8 @@ def test_the_wait_of_a_bound_pod_is_counted_by_the_holder_alone(
 ) -> None:
     api.put(NO_SPEC, make_node(name="a", gpus=8))
     replicas.start("one", "two", config={"fallback": {"chains": []}})
+    processes = replicas.of.values()
+    wait_until(lambda: any(p.metric(HELD) for p in processes), "one holds the lease")
     names = itertools.count()
 
     def have_seen_one_more() -> bool:
@@ -162,14 +164,11 @@ def test_the_wait_of_a_bound_pod_is_counted_by_the_holder_alone(
             pod = make_pod(name=name, gpus=1, node_name=node)
             pod["metadata"]["creationTimestamp"] = "2026-11-28T12:00:00Z"
             api.put(pod)
-        return all(process.metric(UNCALLED) > 0 for process in replicas.of.values())
+        return all(process.metric(UNCALLED) > 0 for process in processes)
 
     wait_until(have_seen_one_more, "both have seen a pod that was bound")
 
-    counted = [
-        (process.metric(HELD), process.metric(WAITS) > 0)
-        for process in replicas.of.values()
-    ]
+    counted = [(p.metric(HELD), p.metric(WAITS) > 0) for p in processes]
     assert sorted(counted) == [(0, False), (1, True)]
 
 
