@@ -57,6 +57,12 @@ def pod_of(objects: list[dict[str, Any]]) -> Any:
     return workload["spec"]["template"]["spec"]
 
 
+def pod_selector_of(objects: list[dict[str, Any]]) -> Any:
+    """Return the labels by which Deployment or DaemonSet knows its pods."""
+    (workload,) = (o for o in objects if o["kind"] in {"Deployment", "DaemonSet"})
+    return workload["spec"]["selector"]["matchLabels"]
+
+
 @helms
 @modes
 def test_lint_finds_nothing(helm: str, mode: str) -> None:
@@ -527,6 +533,23 @@ def test_ports_are_named_by_number(mode: str) -> None:
     ports += [port["targetPort"] for one in services for port in one["spec"]["ports"]]
     assert ports
     assert [port for port in ports if not isinstance(port, int)] == []
+
+
+@pytest.mark.parametrize("egress", [[], [{"ports": [{"port": 16443}]}]])
+def test_a_replica_may_call_the_pods_behind_its_own_service(egress: list[Any]) -> None:
+    """Else nobody registers: the port of a Service is a pod's own where it is checked."""
+    values = {"networkPolicy": {"enabled": True, "egress": egress}}
+    objects = render(HELMS[0], values)
+    selector = pod_selector_of(objects)
+    (port,) = find(objects, "Service")["spec"]["ports"]
+
+    rules = find(objects, "NetworkPolicy")["spec"]["egress"]
+
+    assert {
+        "to": [{"podSelector": {"matchLabels": selector}}],
+        "ports": [{"port": port["targetPort"]}],
+    } in rules
+    assert rules[: len(egress)] == egress
 
 
 def test_service_budget_and_spread_select_the_pods_of_the_workload() -> None:
