@@ -537,7 +537,7 @@ def test_ports_are_named_by_number(mode: str) -> None:
 
 @pytest.mark.parametrize("egress", [[], [{"ports": [{"port": 16443}]}]])
 def test_a_replica_may_call_the_pods_behind_its_own_service(egress: list[Any]) -> None:
-    """Else nobody registers: the port of a Service is a pod's own where it is checked."""
+    """Else nobody registers: networks may see the pod in the place of the Service."""
     values = {"networkPolicy": {"enabled": True, "egress": egress}}
     objects = render(HELMS[0], values)
     selector = pod_selector_of(objects)
