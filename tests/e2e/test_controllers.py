@@ -2,15 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pytest
 
 from tests.e2e.harness.builders import GPU, JsonObject, make_node, make_pod
+from tests.e2e.harness.connection import ApiError
 from tests.e2e.harness.control_plane import ControlPlane
 from tests.e2e.harness.kubelet import set_phase
 from tests.e2e.harness.pods import delete_quietly, wait_until_bound, wait_until_phase
 from tests.e2e.harness.product import Product
+from tests.e2e.harness.service import sum_of_samples
 from tests.e2e.harness.slices import resource_of
 from tests.e2e.harness.waiting import wait_for
 
@@ -27,16 +29,36 @@ LABELS: Final = {"app": "work"}
 CHOSEN: Final = {"selector": {"matchLabels": LABELS}}
 
 
+class Workloads(Product):
+    """The product, and how often a controller has created a pod that is there."""
+
+    def __enter__(self) -> Self:
+        self._created_twice_before = self._created_twice()
+        return super().__enter__()
+
+    @property
+    def created_twice(self) -> float:
+        """How many pods were reviewed, then refused: another has the name."""
+        return self._created_twice() - self._created_twice_before
+
+    def _created_twice(self) -> float:
+        name = "apiserver_request_total"
+        text: str = self.client.request("GET", "/metrics")["text"]
+        lines = [line for line in text.splitlines() if line.startswith(name)]
+        labels = {"verb": "POST", "resource": "pods", "subresource": "", "code": "409"}
+        return sum_of_samples("\n".join([*lines, ""]), name, labels)
+
+
 @pytest.fixture
-def product(control_plane: ControlPlane) -> Iterator[Product]:
+def product(control_plane: ControlPlane) -> Iterator[Workloads]:
     """The service as it ships, whose holds last longer than any test."""
     settings = {"fallback": {"holdSeconds": HOLD_SECONDS}}
-    with Product(control_plane, settings=settings) as installed:
+    with Workloads(control_plane, settings=settings) as installed:
         yield installed
 
 
 @pytest.fixture
-def cluster(product: Product) -> Product:
+def cluster(product: Workloads) -> Workloads:
     """Everything that runs in a cluster, and nodes with one slice and eight GPUs."""
     client = product.client
     client.create(make_node("sliced", resources={MIG_2G: 1}))
@@ -49,7 +71,7 @@ def cluster(product: Product) -> Product:
 
 
 def create_workload(
-    product: Product, kind: str, name: str, asks: Mapping[str, int], **spec: Any
+    product: Workloads, kind: str, name: str, asks: Mapping[str, int], **spec: Any
 ) -> JsonObject:
     """Create a workload whose pods ask `asks` and name the type V100."""
     api_version = "batch/v1" if kind == "Job" else "apps/v1"
@@ -67,7 +89,7 @@ def create_workload(
     )
 
 
-def running_pods(product: Product, count: int) -> list[JsonObject]:
+def running_pods(product: Workloads, count: int) -> list[JsonObject]:
     """Wait until so many pods run, and until nothing is held for them."""
 
     def found() -> list[JsonObject]:
@@ -86,15 +108,20 @@ def running_pods(product: Product, count: int) -> list[JsonObject]:
     return found()
 
 
-def wait_until_nothing_is_held(product: Product) -> None:
+def wait_until_nothing_is_held(product: Workloads) -> None:
+    """Wait until each pod that came has ended its hold.
+
+    A stateful set's controller that has not seen its pod yet creates it once more: what
+    is held for that one, no pod takes back.
+    """
     wait_for(
-        lambda: not product.metric(HOLDS),
+        lambda: not (held := product.metric(HOLDS)) or held <= product.created_twice,
         timeout_seconds=WORK_SECONDS,
         what="every hold taken back by its pod",
     )
 
 
-def wait_until_free(product: Product) -> None:
+def wait_until_free(product: Workloads) -> None:
     """Wait until the service knows that nobody has a GPU or a slice."""
 
     def is_free() -> bool:
@@ -116,7 +143,7 @@ def taken(pods: list[JsonObject]) -> Counter[str]:
 
 
 def test_every_pod_of_a_deployment_is_injected_and_the_deployment_is_not_asked_about(
-    cluster: Product,
+    cluster: Workloads,
 ) -> None:
     before = cluster.calls_of("mutate")
 
@@ -145,7 +172,7 @@ def test_every_pod_of_a_deployment_is_injected_and_the_deployment_is_not_asked_a
     ],
 )
 def test_one_pod_of_three_keeps_the_slice_and_nothing_is_held_twice(
-    cluster: Product, kind: str, spec: Mapping[str, Any]
+    cluster: Workloads, kind: str, spec: Mapping[str, Any]
 ) -> None:
     create_workload(cluster, kind, "work", {MIG_2G: 1}, **spec)
 
@@ -154,7 +181,7 @@ def test_one_pod_of_three_keeps_the_slice_and_nothing_is_held_twice(
     assert taken(pods) == {MIG_2G: 1, GPU: 2}
 
 
-def test_the_next_job_has_the_slice_again(cluster: Product) -> None:
+def test_the_next_job_has_the_slice_again(cluster: Workloads) -> None:
     work = {"completions": 2, "parallelism": 2}
     create_workload(cluster, "Job", "first", {MIG_2G: 1}, **work)
     for pod in running_pods(cluster, 2):
@@ -167,7 +194,7 @@ def test_the_next_job_has_the_slice_again(cluster: Product) -> None:
 
 
 def test_a_pod_of_a_stateful_set_that_comes_back_is_a_new_pod(
-    cluster: Product,
+    cluster: Workloads,
 ) -> None:
     create_workload(cluster, "StatefulSet", "db", {MIG_2G: 1}, replicas=1, **CHOSEN)
     (once,) = running_pods(cluster, 1)
@@ -189,7 +216,7 @@ def test_a_pod_of_a_stateful_set_that_comes_back_is_a_new_pod(
     )
 
 
-def scale(product: Product, replicas: int) -> None:
+def scale(product: Workloads, replicas: int) -> None:
     """Have the stateful set keep so many pods."""
     product.client.patch(
         "StatefulSet", "db", {"spec": {"replicas": replicas}}, api_version="apps/v1"
@@ -197,7 +224,7 @@ def scale(product: Product, replicas: int) -> None:
 
 
 def test_a_pod_of_a_stateful_set_that_restarts_keeps_its_slice(
-    cluster: Product,
+    cluster: Workloads,
 ) -> None:
     create_workload(cluster, "StatefulSet", "db", {MIG_2G: 1}, replicas=1, **CHOSEN)
     (pod,) = running_pods(cluster, 1)
@@ -211,7 +238,7 @@ def test_a_pod_of_a_stateful_set_that_restarts_keeps_its_slice(
     wait_until_nothing_is_held(cluster)
 
 
-def restart(product: Product, pod: JsonObject) -> JsonObject:
+def restart(product: Workloads, pod: JsonObject) -> JsonObject:
     """Delete a pod and return the next one of its name once it runs."""
     metadata = pod["metadata"]
     delete_quietly(product.client, metadata["name"])
@@ -226,3 +253,17 @@ def restart(product: Product, pod: JsonObject) -> JsonObject:
     return wait_for(
         next_one, timeout_seconds=WORK_SECONDS, what="another pod of that name"
     )
+
+
+def test_a_pod_that_is_created_twice_leaves_what_is_held_for_it(
+    cluster: Workloads,
+) -> None:
+    pod = make_pod("once", resources={MIG_2G: 1})
+    cluster.client.create(pod)
+    wait_until_phase(cluster.client, "once", "Running")
+    wait_until_nothing_is_held(cluster)
+
+    with pytest.raises(ApiError):
+        cluster.client.create(pod)
+
+    assert (cluster.created_twice, cluster.metric(HOLDS)) == (1, 1)
