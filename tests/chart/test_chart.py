@@ -516,6 +516,24 @@ def test_the_cluster_s_own_scheduler_calls_loopback_of_its_host() -> None:
         assert (get["host"], get["port"]) == ("127.0.0.1", 8888)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "127.0.0.9", "localhost"])
+def test_whoever_asks_for_the_verbs_asks_where_they_listen(
+    host: str, tmp_path: Path
+) -> None:
+    values = {"config": {"server": {"host": host, "port": 9999}}}
+    own = render(HELMS[0], values)
+    existing = render(HELMS[0], merged(MODES["existing scheduler"], values))
+    url = settings_of(own, tmp_path).server.url()
+
+    file = find(own, "ConfigMap", "gpu-extender-scheduler-")["data"]["config.yaml"]
+    (extender,) = yaml.safe_load(file)["extenders"]
+    assert extender["urlPrefix"] == f"{url}/scheduler"
+    (replica,) = find(own, "Pod")["spec"]["initContainers"]
+    assert f'"{url}/healthz"' in replica["startupProbe"]["exec"]["command"][-1]
+    (container,) = pod_of(existing)["containers"]
+    assert container["readinessProbe"]["httpGet"]["host"] == host
+
+
 @modes
 def test_ports_are_named_by_number(mode: str) -> None:
     """A kubelet looks a probe's port up in the probed container alone.

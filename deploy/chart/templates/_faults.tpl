@@ -14,7 +14,7 @@ says wrongly, values.schema.json refuses.
 {{- $faults = append $faults "image.repository: there is no default. Build the image as docs/install.md says, push it to a registry that your nodes pull from, and name it: --set image.repository=REGISTRY/gpu-extender" -}}
 {{- end -}}
 
-{{- $host := dig "server" "host" "127.0.0.1" $config -}}
+{{- $host := include "gpu-extender.host" . -}}
 {{- if not (or (eq $host "localhost") (eq $host "::1") (hasPrefix "127." $host)) -}}
 {{- $faults = append $faults (printf "config.server.host: wanted a loopback address, got %q. kube-scheduler calls the gpu-extender beside it, and any other client of the verbs could ask about the cluster" $host) -}}
 {{- end -}}

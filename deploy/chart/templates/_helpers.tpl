@@ -195,6 +195,16 @@ webhook:
 {{- dig "server" "port" 8888 .Values.config | int -}}
 {{- end -}}
 
+{{/* Address of the verbs, on loopback, and the URL of both. */}}
+{{- define "gpu-extender.host" -}}
+{{- dig "server" "host" "127.0.0.1" .Values.config -}}
+{{- end -}}
+
+{{- define "gpu-extender.url" -}}
+{{- $host := include "gpu-extender.host" . -}}
+http://{{ contains ":" $host | ternary (printf "[%s]" $host) $host }}:{{ include "gpu-extender.port" . }}
+{{- end -}}
+
 {{/* Members of all fallback chains. */}}
 {{- define "gpu-extender.chained" -}}
 {{- $names := list -}}
@@ -218,7 +228,6 @@ webhook:
 {{- define "gpu-extender.schedulerConfig" -}}
 {{- $deadline := dig "extender" "deadlineMilliseconds" 800 .Values.config | int -}}
 {{- $maxScore := dig "scoring" "maxScore" 10 .Values.config | int -}}
-{{- $port := include "gpu-extender.port" . | int -}}
 {{- $resources := .Files.Get "files/managed-resources.yaml" | fromYamlArray -}}
 {{- $chained := include "gpu-extender.chained" . | fromJsonArray -}}
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -240,7 +249,7 @@ profiles:
       - name: NodeResourcesBalancedAllocation
   {{- end }}
 extenders:
-- urlPrefix: http://127.0.0.1:{{ $port }}/scheduler
+- urlPrefix: {{ include "gpu-extender.url" . }}/scheduler
   filterVerb: filter
   prioritizeVerb: prioritize
   preemptVerb: preempt

@@ -5,7 +5,7 @@ the pod's address: over HTTPS, or without the webhook over HTTP. */}}
 {{- $path := index . 1 -}}
 {{- if not $root.Values.scheduler.enabled -}}
 httpGet:
-  host: 127.0.0.1
+  host: {{ include "gpu-extender.host" $root | quote }}
   port: {{ include "gpu-extender.port" $root }}
   path: {{ $path }}
 {{- else -}}
