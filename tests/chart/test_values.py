@@ -19,6 +19,14 @@ CONTRADICTIONS: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
         {"image": {"repository": ""}},
         "image.repository: there is no default. Build the image",
     ),
+    "a tag in the name": (
+        {"image": {"repository": "registry.example:5000/gpu-extender:0.1.0"}},
+        "image.repository: wanted a name without tag and digest",
+    ),
+    "a digest in the name": (
+        {"scheduler": {"image": {"repository": "kube-scheduler@sha256:0"}}},
+        "scheduler.image.repository: wanted a name without tag and digest",
+    ),
     "two schedulers of one name": (
         {"scheduler": {"name": "default-scheduler"}},
         "scheduler.name: wanted another name than default-scheduler",
@@ -47,6 +55,18 @@ CONTRADICTIONS: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
         {"podDisruptionBudget": {"minAvailable": "100%"}},
         "no node with a pod of ours could be drained",
     ),
+    "all replicas, rounded up": (
+        {"podDisruptionBudget": {"minAvailable": "51%"}},
+        "podDisruptionBudget.minAvailable: wanted less than replicaCount, 2, got 51%",
+    ),
+    "no budget": (
+        {"podDisruptionBudget": {"minAvailable": None}},
+        "podDisruptionBudget: wanted minAvailable or maxUnavailable, got neither",
+    ),
+    "two leaders": (
+        {"scheduler": {"leaderElect": False}},
+        "scheduler.leaderElect: wanted true with replicaCount 2",
+    ),
     "none may go": (
         {"podDisruptionBudget": {"minAvailable": None, "maxUnavailable": 0}},
         "podDisruptionBudget.maxUnavailable: wanted 1 or more, got 0",
@@ -61,6 +81,14 @@ CONTRADICTIONS: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
     ),
     "no port": ({"config": {"server": {"port": 0}}}, "config.server.port: wanted"),
     "one port": ({"webhook": {"port": 8888}}, "wanted two ports, got 8888 twice"),
+    "kube-scheduler's port": (
+        {"webhook": {"port": 10259}},
+        "webhook.port: wanted a free port, got 10259, on which kube-scheduler listens",
+    ),
+    "kubelet's port": (
+        {"scheduler": OFF, "config": {"server": {"port": 10250}}},
+        "config.server.port: wanted a free port, got 10250, on which the node's",
+    ),
     "what the chart writes": (
         {"config": {"webhook": {"certificateFile": "a", "keyFile": "b"}}},
         "config.webhook.certificateFile: wanted nothing",
@@ -217,6 +245,15 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
         "replicaCount": 1,
         "podDisruptionBudget": OFF,
     },
+    "one replica without a leader": {
+        "replicaCount": 1,
+        "podDisruptionBudget": OFF,
+        "scheduler": {"leaderElect": False},
+    },
+    "a port of the registry": {
+        "image": {"repository": "registry.example:5000/gpu-extender"}
+    },
+    "kubelet's port at a pod's own address": {"webhook": {"port": 10250}},
     "at most one away": {
         "podDisruptionBudget": {"minAvailable": None, "maxUnavailable": 1}
     },

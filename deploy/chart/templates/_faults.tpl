@@ -14,6 +14,12 @@ says wrongly, values.schema.json refuses.
 {{- $faults = append $faults "image.repository: there is no default. Build the image as docs/install.md says, push it to a registry that your nodes pull from, and name it: --set image.repository=REGISTRY/gpu-extender" -}}
 {{- end -}}
 
+{{- range $path, $image := dict "image" $values.image "scheduler.image" $scheduler.image -}}
+{{- if regexMatch "@|:[^/]*$" $image.repository -}}
+{{- $faults = append $faults (printf "%s.repository: wanted a name without tag and digest, got %q. Set %s.tag or %s.digest" $path $image.repository $path $path) -}}
+{{- end -}}
+{{- end -}}
+
 {{- $host := include "gpu-extender.host" . -}}
 {{- if not (or (eq $host "localhost") (eq $host "::1") (hasPrefix "127." $host)) -}}
 {{- $faults = append $faults (printf "config.server.host: wanted a loopback address, got %q. kube-scheduler calls the gpu-extender beside it, and any other client of the verbs could ask about the cluster" $host) -}}
@@ -23,6 +29,16 @@ says wrongly, values.schema.json refuses.
 {{- end -}}
 {{- if eq (include "gpu-extender.port" .) (toString (int $webhook.port)) -}}
 {{- $faults = append $faults (printf "config.server.port and webhook.port: wanted two ports, got %d twice" (int $webhook.port)) -}}
+{{- end -}}
+
+{{- $taken := dict "10259" "kube-scheduler" -}}
+{{- if or $values.hostNetwork (not $scheduler.enabled) -}}
+{{- $_ := set $taken "10250" "the node's kubelet" -}}
+{{- end -}}
+{{- range $path, $port := dict "config.server.port" (include "gpu-extender.port" .) "webhook.port" (toString (int $webhook.port)) -}}
+{{- with get $taken $port -}}
+{{- $faults = append $faults (printf "%s: wanted a free port, got %s, on which %s listens" $path $port .) -}}
+{{- end -}}
 {{- end -}}
 
 {{- $written := dict
@@ -90,14 +106,24 @@ says wrongly, values.schema.json refuses.
 {{- $faults = append $faults (printf "scheduler.image.tag: wanted a tag for Kubernetes %s, which gpu-extender is not tested on (those are %s). Set it to the kube-scheduler of your cluster's minor, such as v%s.0" (include "gpu-extender.minor" .) $tested (include "gpu-extender.minor" .)) -}}
 {{- end -}}
 {{- end -}}
-{{- if $budget.enabled -}}
 {{- $replicas := int $values.replicaCount -}}
-{{- if and (not (kindIs "invalid" $budget.minAvailable)) (not (kindIs "invalid" $budget.maxUnavailable)) -}}
+{{- if and (gt $replicas 1) (not $scheduler.leaderElect) -}}
+{{- $faults = append $faults (printf "scheduler.leaderElect: wanted true with replicaCount %d: each kube-scheduler would place the same pods" $replicas) -}}
+{{- end -}}
+{{- if $budget.enabled -}}
+{{- if and (kindIs "invalid" $budget.minAvailable) (kindIs "invalid" $budget.maxUnavailable) -}}
+{{- $faults = append $faults "podDisruptionBudget: wanted minAvailable or maxUnavailable, got neither: no node with a pod of ours could be drained" -}}
+{{- else if and (not (kindIs "invalid" $budget.minAvailable)) (not (kindIs "invalid" $budget.maxUnavailable)) -}}
 {{- $faults = append $faults "podDisruptionBudget: wanted minAvailable or maxUnavailable, got both. Set podDisruptionBudget.minAvailable=null for the latter" -}}
 {{- else if kindIs "invalid" $budget.maxUnavailable -}}
-{{- $least := toString $budget.minAvailable -}}
-{{- if or (eq $least "100%") (and (not (hasSuffix "%" $least)) (ge (int $budget.minAvailable) $replicas)) -}}
-{{- $faults = append $faults (printf "podDisruptionBudget.minAvailable: wanted less than replicaCount, %d, got %s: no node with a pod of ours could be drained. Raise replicaCount, or set podDisruptionBudget.enabled=false" $replicas $least) -}}
+{{- $given := toString $budget.minAvailable -}}
+{{- $least := int $budget.minAvailable -}}
+{{- if hasSuffix "%" $given -}}
+{{- /* Kubernetes rounds a part of a pod up. */ -}}
+{{- $least = div (add 99 (mul $replicas (trimSuffix "%" $given | int))) 100 | int -}}
+{{- end -}}
+{{- if ge $least $replicas -}}
+{{- $faults = append $faults (printf "podDisruptionBudget.minAvailable: wanted less than replicaCount, %d, got %s: no node with a pod of ours could be drained. Raise replicaCount, or set podDisruptionBudget.enabled=false" $replicas $given) -}}
 {{- end -}}
 {{- else if has (toString $budget.maxUnavailable) (list "0" "0%") -}}
 {{- $faults = append $faults "podDisruptionBudget.maxUnavailable: wanted 1 or more, got 0: no node with a pod of ours could be drained" -}}
