@@ -11,10 +11,13 @@ from cluster.decode.objects import NodeRecord, OwnerReference, PodConstraints, P
 from cluster.ledger.columns import GpuUse
 from scoring.gpu.models import normal_name
 from scoring.packing.learning import (
+    MIN_SHIFT,
     NOBODY_EXPECTED,
+    WINDOW,
     ExpectedPods,
     ExpectedShape,
     ShapeCounts,
+    shift,
 )
 from scoring.packing.mig import read_state
 from scoring.packing.shapes import (
@@ -281,7 +284,8 @@ MIN_NEW_PODS: Final = 8
 
 NEW_PART: Final = 1 / 64
 
-# So many times the pods that a mix was learned from make it another one.
+# So many times the pods that a mix was learned from make it another one; at the latest
+# as many more as count.
 SURER: Final = 2
 
 
@@ -296,6 +300,7 @@ class Workload:
         # Those that are not counted yet: what a share is, nodes tell.
         self._new: list[PodRecord] = []
         self._since_renewed = 0
+        self._since_published = 0
         self._published = NOBODY_EXPECTED
 
     def note(self, record: PodRecord) -> None:
@@ -310,19 +315,23 @@ class Workload:
         for record in self._new:
             self._counts.add(expected_shape(record, unit))
         self._since_renewed += len(self._new)
+        self._since_published += len(self._new)
         self._new.clear()
         pods = self._counts.pods
         # PERF: at first after every few pods, then after ever more.
         if self._since_renewed >= max(MIN_NEW_PODS, NEW_PART * pods):
             self._since_renewed = 0
-            parts = self._counts.renewed(self._published.parts)
+            before, asked = self._published, self._counts.asked()
+            parts = self._counts.renewed(before.parts)
             # What few pods say of models counts for little: how many have come, too,
             # is part of a mix that insists on some.
-            is_surer = any(kind.is_picky for kind in parts) and (
-                pods >= SURER * self._published.pods
+            is_surer = any(kind.is_picky for kind in asked) and (
+                self._since_published >= min((SURER - 1) * before.pods, WINDOW)
             )
-            if is_surer or parts is not self._published.parts:
-                self._published = ExpectedPods(parts, pods, self._counts.copy())
+            is_asked_otherwise = shift(before.asked or {}, asked) > MIN_SHIFT
+            if is_surer or is_asked_otherwise or parts is not before.parts:
+                self._since_published = 0
+                self._published = ExpectedPods(parts, pods, asked)
         return self._published
 
 

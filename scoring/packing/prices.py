@@ -162,9 +162,9 @@ def outlook_of(expected: ExpectedPods, supply: GpuSupply) -> Outlook:
     """Return the outlook of a cluster; both are told apart by identity."""
     mix = mix_on(expected.parts, supply)
     # Shapes that are rare one by one may be most of what insists on a rare model.
-    counted = mix if expected.counts is None else mix_on(expected.counts, supply)
+    asked = mix if expected.asked is None else mix_on(expected.asked, supply)
     prior = PRIOR_PODS / max(expected.pods, 1.0)
-    return Outlook(build_demand(mix), insistence(counted, supply.counts, prior))
+    return Outlook(build_demand(mix), insistence(asked, supply.counts, prior))
 
 
 def placement_gain(

@@ -18,7 +18,7 @@ from cluster.ledger.pods import expected_shape
 from cluster.ledger.writer import SnapshotCell
 from extender.tracking.assumed_pods import AssumedPods
 from extender.verbs.options import VerbOptions
-from scoring.packing.learning import ExpectedPods, typical_of
+from scoring.packing.learning import ExpectedPods, asked_of, typical_of
 from scoring.snapshot import Int64Array, Snapshot
 from service.commands.explain import read_admitted, read_templates
 from service.commands.inputs import (
@@ -156,7 +156,7 @@ class Workload:
         """Return the mix of the list's pods, on the cluster of a snapshot."""
         unit = snapshot.gpus.supply.unit
         counts = Counter(expected_shape(pod.record, unit) for pod in self.listed)
-        return ExpectedPods(typical_of(counts), counts=counts)
+        return ExpectedPods(typical_of(counts), asked=asked_of(counts))
 
 
 def simulate_pods(options: SimulateOptions) -> int:

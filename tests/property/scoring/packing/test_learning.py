@@ -15,6 +15,7 @@ from scoring.packing.learning import (
     NOTHING_LEARNED,
     ExpectedShape,
     ShapeCounts,
+    asked_of,
     shift,
 )
 from scoring.packing.shapes import Shape
@@ -68,6 +69,25 @@ def test_a_mix_is_kept_until_enough_pods_come_in_other_shapes(
     assert renewed is before or renewed == now
 
 
+@given(pods=PODS)
+def test_gpus_are_asked_by_the_models_that_shapes_accept(
+    pods: list[ExpectedShape],
+) -> None:
+    models = {pod.accepted for pod in pods}
+    gpus = {
+        one: sum(pod.shape.gpus for pod in pods if pod.accepted == one)
+        for one in models
+    }
+    total = sum(gpus.values())
+
+    asked = counts_of(pods).asked()
+
+    assert asked == {
+        ExpectedShape(Shape(0, 1), one): n / total for one, n in gpus.items() if n
+    }
+    assert asked == asked_of(Counter(pods))
+
+
 def test_nothing_is_expected_before_the_first_pod() -> None:
     assert ShapeCounts().renewed(NOTHING_LEARNED) is NOTHING_LEARNED
 
@@ -82,6 +102,27 @@ def test_shapes_are_bounded_and_the_rarest_goes() -> None:
     assert len(typical) == MAX_TYPICAL
 
 
+def test_gpus_of_shapes_that_went_are_asked_still() -> None:
+    pods = [
+        ExpectedShape(Shape(cpu, 1), frozenset({"T4"} if cpu % 2 else ()))
+        for cpu in range(4 * MAX_SHAPES)
+    ]
+
+    assert sorted(counts_of(pods).asked().values()) == [0.5, 0.5]
+
+
+def test_models_are_bounded_and_what_is_asked_least_goes() -> None:
+    pods = [
+        ExpectedShape(Shape(0, 2 + n % 2), frozenset({f"model-{n}"}))
+        for n in range(MAX_SHAPES + 1)
+    ]
+
+    asked = counts_of(pods).asked()
+
+    assert len(asked) == MAX_SHAPES
+    assert pods[0].one_gpu not in asked
+
+
 def test_older_pods_count_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "WINDOW", 4)
     old, new = ExpectedShape(Shape(0, 1)), ExpectedShape(Shape(0, 2))
@@ -90,3 +131,12 @@ def test_older_pods_count_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None
     typical = counts_of([old] * 4 + [new] * 3).typical()
 
     assert typical == {new: 0.6, old: 0.4}
+
+
+def test_what_older_pods_asked_counts_less_and_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(learning, "WINDOW", 4)
+    old, new = ExpectedShape(Shape(0, 1)), ExpectedShape(Shape(0, 1), frozenset({"T4"}))
+
+    assert counts_of([old] * 4 + [new] * 3).asked() == {new: 0.6, old: 0.4}

@@ -1,12 +1,15 @@
 """The mix of pods that the ledger learns, and the GPUs that it says there are."""
 
+import itertools
 from typing import Any, Final
 
 import pytest
 
+from cluster.ledger import pods as ledger_pods
 from cluster.ledger.changes import NodeSeen, PodGone, PodSeen
 from cluster.ledger.ledger import Ledger
 from cluster.ledger.pods import MIN_NEW_PODS
+from scoring.packing import learning
 from scoring.packing.learning import NOTHING_LEARNED, ExpectedShape
 from scoring.packing.prices import outlook_of
 from scoring.packing.shapes import Shape
@@ -30,6 +33,11 @@ QUARTERS: Final[dict[str, Any]] = {
         "nvidia.com/gpu.replicas": "4",
     },
 }
+
+
+ANY: Final = ExpectedShape(Shape(0, 1))
+H100: Final = ExpectedShape(Shape(0, 1), frozenset({"h100"}))
+NUMBERS: Final = itertools.count()
 
 
 def came(*pods: Tree, nodes: tuple[Tree, ...] = ()) -> Ledger:
@@ -136,14 +144,64 @@ def test_a_mix_stays_until_it_has_changed_much() -> None:
     assert ledger.build().expected is not first
 
 
-def test_shapes_too_rare_to_be_typical_are_counted() -> None:
-    pods = [make_pod(gpus=1, uid=f"a-{n}", name=f"a-{n}") for n in range(99)]
+def seen(ledger: Ledger, pod: Tree, count: int) -> None:
+    """Have so many more of a pod seen."""
+    for _ in range(count):
+        uid = f"seen-{next(NUMBERS)}"
+        tree = {**pod, "metadata": {**pod["metadata"], "name": uid, "uid": uid}}
+        ledger.apply(PodSeen(make_pod_record(tree)))
 
-    expected = came(*pods, make_pod(gpus=8)).build().expected
 
-    one, eight = ExpectedShape(Shape(0, 1)), ExpectedShape(Shape(0, 8))
-    assert expected.parts == {one: 1.0}
-    assert expected.counts == {one: 99.0 * MIN_NEW_PODS, eight: 1.0 * MIN_NEW_PODS}
+def test_shapes_too_rare_to_be_typical_count_for_who_insists() -> None:
+    ledger = came(make_pod(gpus=1))
+    seen(ledger, make_pod(gpus=1), 100 - MIN_NEW_PODS)
+    seen(ledger, make_pod(gpus=4, annotations={TYPE: "H100"}), 1)
+
+    expected = ledger.build().expected
+
+    assert expected.parts == {ANY: 1.0}
+    assert expected.asked == pytest.approx({ANY: 100 / 104, H100: 4 / 104})
+
+
+def test_a_mix_changes_with_who_insists_in_rare_shapes_alone() -> None:
+    ledger = came(make_pod(gpus=1))
+    seen(ledger, make_pod(gpus=1), 400 - MIN_NEW_PODS)
+    assert ledger.build().expected.asked == {ANY: 1.0}
+    for cores in range(10):
+        pod = make_pod(gpus=4, cpu=str(cores), annotations={TYPE: "H100"})
+        seen(ledger, pod, 1)
+
+    expected = ledger.build().expected
+
+    assert expected.parts == {ANY: 1.0}
+    assert expected.asked == pytest.approx({ANY: 400 / 440, H100: 40 / 440})
+
+
+def test_a_mix_with_rare_shapes_alone_that_insist_becomes_surer() -> None:
+    ledger = came(make_pod(gpus=1))
+    for usual in (99 - MIN_NEW_PODS, 99):
+        seen(ledger, make_pod(gpus=1), usual)
+        seen(ledger, make_pod(gpus=1, annotations={TYPE: "H100"}), 1)
+        ledger.build()
+
+    assert ledger.build().expected.pods == 200
+
+
+def test_a_mix_is_renewed_once_as_many_more_have_come_as_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (learning, ledger_pods):
+        monkeypatch.setattr(module, "WINDOW", 100)
+    ledger = came(make_pod(gpus=1))
+    seen(ledger, make_pod(gpus=1), 190 - MIN_NEW_PODS)
+    before = ledger.build().expected
+    # A hundredth of the GPUs: too few to tell by what is asked.
+    seen(ledger, make_pod(gpus=1, annotations={TYPE: "H100"}), 1)
+    seen(ledger, make_pod(gpus=1), 98)
+    assert ledger.build().expected is before
+    seen(ledger, make_pod(gpus=1), MIN_NEW_PODS)
+
+    assert H100 in (ledger.build().expected.asked or {})
 
 
 def test_a_mix_that_stays_the_same_becomes_surer_of_who_insists() -> None:

@@ -11,6 +11,7 @@ from scoring.packing.learning import (
     NOBODY_EXPECTED,
     ExpectedPods,
     ExpectedShape,
+    asked_of,
     typical_of,
 )
 from scoring.packing.prices import PRIOR_PODS, outlook_of
@@ -117,7 +118,7 @@ def test_rare_shapes_insist_with_the_others() -> None:
     usual = {ExpectedShape(Shape(0, 1)): 90.0}
     rare = {ExpectedShape(Shape(n, 1), frozenset({"h100"})): 1.0 for n in range(10)}
 
-    found = outlook_of(ExpectedPods(usual, counts={**usual, **rare}), supply())
+    found = outlook_of(ExpectedPods(usual, asked=asked_of({**usual, **rare})), supply())
 
     # A tenth of the GPUs is asked of H100 alone, which has a tenth of them.
     assert found.insistence == pytest.approx([0.0, 1.0])
