@@ -105,23 +105,33 @@ def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render(
-    helm: str, values: Mapping[str, Any], *, kubernetes: str = "1.36.3"
+    helm: str,
+    values: Mapping[str, Any],
+    *,
+    kubernetes: str = "1.36.3",
+    namespace: str = NAMESPACE,
 ) -> list[dict[str, Any]]:
     """Return the objects that are installed, in the order of their names."""
     return [
         item
-        for item in render_with_hooks(helm, values, kubernetes=kubernetes)
+        for item in render_with_hooks(
+            helm, values, kubernetes=kubernetes, namespace=namespace
+        )
         if item["metadata"].get("annotations", {}).get(HOOK) != "pre-delete"
     ]
 
 
 def render_with_hooks(
-    helm: str, values: Mapping[str, Any], *, kubernetes: str = "1.36.3"
+    helm: str,
+    values: Mapping[str, Any],
+    *,
+    kubernetes: str = "1.36.3",
+    namespace: str = NAMESPACE,
 ) -> list[dict[str, Any]]:
     """Return those of an uninstall, too, in the order of their names."""
     text = run(
         helm,
-        *("template", "gpu-extender", CHART, "--namespace", NAMESPACE),
+        *("template", "gpu-extender", CHART, "--namespace", namespace),
         *("--kube-version", kubernetes, "--values", "-"),
         text=yaml.safe_dump(merged(IMAGE, values)),
     )

@@ -426,6 +426,25 @@ def test_the_pod_of_helm_test_is_no_replica(mode: str) -> None:
         assert not wanted <= pod["metadata"]["labels"].items()
 
 
+@pytest.mark.parametrize("mode", ["existing scheduler", "everything"])
+def test_the_pod_of_helm_test_goes_where_the_replicas_may_go(mode: str) -> None:
+    values = {"nodeSelector": {"pool": "system"}}
+    objects = render(HELMS[0], merged(MODES[mode], values))
+    pod, replica = find(objects, "Pod")["spec"], pod_of(objects)
+
+    assert pod["nodeSelector"] == replica["nodeSelector"]
+    assert pod["tolerations"] == replica["tolerations"]
+
+
+def test_critical_pods_of_kube_system_are_not_counted_with_ours() -> None:
+    kinds = {
+        namespace: {o["kind"] for o in render(HELMS[0], {}, namespace=namespace)}
+        for namespace in (NAMESPACE, "kube-system")
+    }
+
+    assert kinds[NAMESPACE] - kinds["kube-system"] == {"ResourceQuota"}
+
+
 def notes_of(values: Mapping[str, Any]) -> str:
     """Return the notes by Helm 4: Helm 3 asks a cluster even in a dry run."""
     scheduler = {"image": {"tag": "v1.36.3"}}  # Helm itself chooses the minor
@@ -458,10 +477,51 @@ def test_the_notes_name_what_to_do_next() -> None:
     assert "kubectl gpu explain POD -n NAMESPACE\n" in printed
 
 
-def test_the_notes_have_the_options_of_a_release_by_another_name() -> None:
-    printed = notes_of({"fullnameOverride": "ge"})
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ({"fullnameOverride": "ge"}, "--lease gpu-extender/ge-scheduler"),
+        (
+            {
+                "nameOverride": "ge",
+                "fullnameOverride": "gpu-extender",
+                "config": {"server": {"port": 9999}},
+            },
+            "--selector app=ge --port 9999",
+        ),
+        (
+            merged(
+                MODES["existing scheduler"],
+                {"config": {"extender": {"schedulerLease": "kube-system/theirs"}}},
+            ),
+            "--lease kube-system/theirs",
+        ),
+    ],
+    ids=["another name", "another label and port", "another scheduler"],
+)
+def test_the_notes_have_the_options_of_a_release_that_is_not_the_usual_one(
+    values: Mapping[str, Any], options: str
+) -> None:
+    printed = notes_of(values)
 
-    assert "kubectl gpu doctor --lease gpu-extender/ge-scheduler\n" in printed
+    assert f"kubectl gpu doctor {options}\n" in printed
+    assert f"kubectl gpu explain POD -n NAMESPACE {options}\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("mode", "registration"),
+    [("own scheduler", "patched"), ("cert-manager", "rendered")],
+)
+def test_the_notes_name_a_registration_that_is_taken_next(
+    mode: str, registration: str
+) -> None:
+    """A certificate of its own has no CA yet that could be rendered."""
+    printed = notes_of(merged(MODES[mode], {"webhook": {"registration": "none"}}))
+
+    assert f"upgrade with webhook.registration={registration}.\n" in printed
+    assert render(
+        HELMS[0], merged(MODES[mode], {"webhook": {"registration": registration}})
+    )
 
 
 @modes

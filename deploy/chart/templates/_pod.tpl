@@ -95,6 +95,17 @@ livenessProbe:
   periodSeconds: 10
 {{- end -}}
 
+{{/* By these a pod goes where nodeSelector sends it. */}}
+{{- define "gpu-extender.tolerations" -}}
+{{- if .Values.tolerations -}}
+{{- toYaml .Values.tolerations -}}
+{{- else if not .Values.scheduler.enabled -}}
+- {key: node-role.kubernetes.io/control-plane, operator: Exists}
+- {key: node-role.kubernetes.io/etcd, operator: Exists}
+- {key: CriticalAddonsOnly, operator: Exists}
+{{- end -}}
+{{- end -}}
+
 {{/* Of the pod: what both modes share. */}}
 {{- define "gpu-extender.podSpec" -}}
 serviceAccountName: {{ include "gpu-extender.serviceAccountName" . }}
