@@ -144,6 +144,14 @@ def test_names_in_the_configuration_are_those_of_the_objects(tmp_path: Path) -> 
     assert leases == {settings.election.lease_name, scheduler_lease}
 
 
+def test_cert_manager_s_secret_is_none_that_helm_owns_with_another_source() -> None:
+    """It stays when its Certificate goes, and Helm takes over no object of others."""
+    theirs = find(render(HELMS[0], MODES["everything"]), "Certificate")
+    ours = find(render(HELMS[0], {}), "Secret")
+
+    assert theirs["spec"]["secretName"] != ours["metadata"]["name"]
+
+
 def test_what_the_process_writes_is_rendered_empty() -> None:
     objects = render(HELMS[0], {})
 

@@ -111,9 +111,11 @@ imagePullSecrets:
 {{ include "gpu-extender.fullname" . }}-scheduler
 {{- end -}}
 
-{{/* Name of the Secret with the webhook's certificate. */}}
+{{/* Name of the Secret with the webhook's certificate: cert-manager's own has another one
+than ours, since it stays when the other source is chosen, and Helm owns ours. */}}
 {{- define "gpu-extender.certificateSecret" -}}
-{{- .Values.webhook.existingSecret | default (printf "%s-certificate" (include "gpu-extender.fullname" .)) -}}
+{{- $suffix := ternary "tls" "certificate" .Values.certManager.enabled -}}
+{{- .Values.webhook.existingSecret | default (printf "%s-%s" (include "gpu-extender.fullname" .) $suffix) -}}
 {{- end -}}
 
 {{- define "gpu-extender.serviceHost" -}}
