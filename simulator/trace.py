@@ -6,6 +6,7 @@ are read as those of an API server are.
 
 import csv
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +42,9 @@ MAX_MILLICORES: Final = 1_000_000
 MAX_MEBIBYTES: Final = 1_000_000_000
 
 MAX_SHOWN_FAULTS: Final = 100
+
+# Columns of a fault.
+WIDTH: Final = 100
 
 # The trace sets no bound to the number of pods on a node.
 MAX_PODS: Final = 10_000
@@ -126,7 +130,7 @@ def read_trace(folder: Path, pod_list: str) -> Trace:
     if _LIST_NAME.fullmatch(pod_list):
         path = folder / POD_FILE.format(pod_list)
         if not path.exists():
-            faults.append(Fault(str(path), f"no such list; there are {_lists(folder)}"))
+            faults.append(_no_such_list(path))
         else:
             pods = _read_rows(path, _POD_COLUMNS, _pod_of, faults)
     else:
@@ -137,12 +141,20 @@ def read_trace(folder: Path, pod_list: str) -> Trace:
     return Trace(tuple(nodes), tuple(pods))
 
 
-def _lists(folder: Path) -> str:
-    """Return the names of the lists in a folder."""
+def _no_such_list(path: Path) -> Fault:
+    """Return the fault of a list that is not there, with those that are in lines."""
     before, after = POD_FILE.split("{}")
-    found = sorted(folder.glob(f"{before}*{after}"))
-    names = [path.name.removeprefix(before).removesuffix(after) for path in found]
-    return ", ".join(names) or "none"
+    found = sorted(path.parent.glob(f"{before}*{after}"))
+    names = [one.name.removeprefix(before).removesuffix(after) for one in found]
+    start = f"  {path}: "
+    lines = textwrap.wrap(
+        ", ".join(names) or "none",
+        WIDTH,
+        initial_indent=f"{start}no such list; there are ",
+        subsequent_indent="    ",
+        break_long_words=False,
+    )
+    return Fault(str(path), "\n".join(lines)[len(start) :])
 
 
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")

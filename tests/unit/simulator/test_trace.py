@@ -101,6 +101,25 @@ def test_files_that_are_no_lists(
         read_trace(write_trace(tmp_path, nodes, pods), "default")
 
 
+def test_lists_that_are_there_are_named_in_lines_of_100_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(write_trace(tmp_path))
+    names = [f"gpushare{number}" for number in range(10, 40)]
+    for name in names:
+        Path(f"openb_pod_list_{name}.csv").touch()
+
+    with pytest.raises(TraceError) as caught:
+        read_trace(Path(), "nope")
+
+    lines = str(caught.value).splitlines()
+    assert max(map(len, lines)) <= 100
+    said = " ".join(line.strip() for line in lines[1:])
+    assert said == (
+        "openb_pod_list_nope.csv: no such list; there are default, " + ", ".join(names)
+    )
+
+
 def test_a_list_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such list; there are default"):
         read_trace(write_trace(tmp_path), "gpuspec33")
