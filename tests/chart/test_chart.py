@@ -152,6 +152,21 @@ def test_cert_manager_s_secret_is_none_that_helm_owns_with_another_source() -> N
     assert theirs["spec"]["secretName"] != ours["metadata"]["name"]
 
 
+def test_a_name_that_looks_like_a_number_is_a_text() -> None:
+    values = {"scheduler": {"name": "123"}, "nameOverride": "456"}
+    values |= {"fullnameOverride": "gpus"}
+    objects = render(HELMS[0], values, namespace="007")
+
+    for item in objects:
+        kubernetes_validate.validate(item, "1.36", strict=True)
+    config = find(objects, "ConfigMap", "gpus-config-")["data"]["config.yaml"]
+    assert yaml.safe_load(config)["injection"]["schedulerName"] == "123"
+    file = find(objects, "ConfigMap", "gpus-scheduler-")["data"]["config.yaml"]
+    scheduler = yaml.safe_load(file)
+    assert scheduler["leaderElection"]["resourceNamespace"] == "007"
+    assert scheduler["profiles"][0]["schedulerName"] == "123"
+
+
 def test_what_the_process_writes_is_rendered_empty() -> None:
     objects = render(HELMS[0], {})
 

@@ -19,6 +19,10 @@ CONTRADICTIONS: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
         {"image": {"repository": ""}},
         "image.repository: there is no default. Build the image",
     ),
+    "a name that no Service may have": (
+        {"fullnameOverride": "9-gpus"},
+        "fullnameOverride: wanted a name that begins with a letter and has letters,",
+    ),
     "a tag in the name": (
         {"image": {"repository": "registry.example:5000/gpu-extender:0.1.0"}},
         "image.repository: wanted a name without tag and digest",
@@ -254,6 +258,12 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
         "image": {"repository": "registry.example:5000/gpu-extender"}
     },
     "kubelet's port at a pod's own address": {"webhook": {"port": 10250}},
+    "defaults taken away": {
+        "imagePullSecrets": None,
+        "global": {"imagePullSecrets": None},
+        "scheduler": {"managedResources": None},
+        "webhook": {"skippedNamespaces": None},
+    },
     "at most one away": {
         "podDisruptionBudget": {"minAvailable": None, "maxUnavailable": 1}
     },

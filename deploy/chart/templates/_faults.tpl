@@ -14,6 +14,10 @@ says wrongly, values.schema.json refuses.
 {{- $faults = append $faults "image.repository: there is no default. Build the image as docs/install.md says, push it to a registry that your nodes pull from, and name it: --set image.repository=REGISTRY/gpu-extender" -}}
 {{- end -}}
 
+{{- $name := include "gpu-extender.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- $faults = append $faults (printf "fullnameOverride: wanted a name that begins with a letter and has letters, digits and hyphens alone, as a Service must, got %q, by the name of the release if none is given" $name) -}}
+{{- end -}}
 {{- range $path, $image := dict "image" $values.image "scheduler.image" $scheduler.image -}}
 {{- if regexMatch "@|:[^/]*$" $image.repository -}}
 {{- $faults = append $faults (printf "%s.repository: wanted a name without tag and digest, got %q. Set %s.tag or %s.digest" $path $image.repository $path $path) -}}

@@ -15,8 +15,8 @@
 {{- end -}}
 
 {{- define "gpu-extender.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "gpu-extender.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "gpu-extender.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "gpu-extender.labels" -}}
@@ -31,7 +31,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* Labels of our pods; `kubectl gpu` finds them by `app`. */}}
 {{- define "gpu-extender.podLabels" -}}
-app: {{ include "gpu-extender.name" . }}
+app: {{ include "gpu-extender.name" . | quote }}
 app.kubernetes.io/component: service
 {{ include "gpu-extender.labels" . }}
 {{- with .Values.podLabels }}
@@ -47,7 +47,7 @@ app.kubernetes.io/component: service
 
 {{- define "gpu-extender.metadata" -}}
 name: {{ include "gpu-extender.fullname" . }}
-namespace: {{ .Release.Namespace }}
+namespace: {{ .Release.Namespace | quote }}
 labels:
   {{- include "gpu-extender.labels" . | nindent 2 }}
 {{- end -}}
@@ -63,7 +63,7 @@ labels:
 {{- define "gpu-extender.subjects" -}}
 - kind: ServiceAccount
   name: {{ include "gpu-extender.serviceAccountName" . }}
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ .Release.Namespace | quote }}
 {{- end -}}
 
 {{/* Reference of an image: of (dict "image" values "tag" default "global" global). */}}
@@ -100,7 +100,7 @@ labels:
 {{- end -}}
 
 {{- define "gpu-extender.imagePullSecrets" -}}
-{{- with concat .Values.imagePullSecrets .Values.global.imagePullSecrets | uniq -}}
+{{- with concat (.Values.imagePullSecrets | default list) (.Values.global.imagePullSecrets | default list) | uniq -}}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end -}}
@@ -128,7 +128,7 @@ than ours, since it stays when the other source is chosen, and Helm owns ours. *
 {{- end -}}
 
 {{- define "gpu-extender.skippedNamespaces" -}}
-{{- append .Values.webhook.skippedNamespaces .Release.Namespace | uniq | toJson -}}
+{{- append (.Values.webhook.skippedNamespaces | default list) .Release.Namespace | uniq | toJson -}}
 {{- end -}}
 
 {{/* The scheduler that GPU pods are sent to, empty where they keep theirs. */}}
@@ -154,7 +154,7 @@ injection:
   rulesFile: /etc/gpu-extender/rules/rules.yaml
   {{- end }}
   {{- if $values.scheduler.enabled }}
-  schedulerName: {{ $values.scheduler.name }}
+  schedulerName: {{ $values.scheduler.name | quote }}
   {{- end }}
 {{- if $values.scheduler.enabled }}
 server:
@@ -173,7 +173,7 @@ webhook:
   {{- if $values.webhook.selfSigned.enabled }}
   selfSigned:
     enabled: {{ $values.webhook.enabled }}
-    namespace: {{ .Release.Namespace }}
+    namespace: {{ .Release.Namespace | quote }}
     secretName: {{ include "gpu-extender.certificateSecret" . }}
     registrationName: {{ include "gpu-extender.fullname" . }}
     dnsNames: [{{ include "gpu-extender.serviceHost" . }}]
@@ -239,10 +239,10 @@ clientConnection:
   burst: 2000
 leaderElection:
   leaderElect: {{ .Values.scheduler.leaderElect }}
-  resourceNamespace: {{ .Release.Namespace }}
+  resourceNamespace: {{ toYaml .Release.Namespace }}
   resourceName: {{ include "gpu-extender.schedulerLease" . }}
 profiles:
-- schedulerName: {{ .Values.scheduler.name }}
+- schedulerName: {{ toYaml .Values.scheduler.name }}
   {{- if include "gpu-extender.isPacking" . }}
   plugins:
     score:
@@ -260,7 +260,7 @@ extenders:
   nodeCacheCapable: true
   ignorable: false
   managedResources:
-  {{- range concat $resources $chained .Values.scheduler.managedResources | uniq | sortAlpha }}
+  {{- range concat $resources $chained (.Values.scheduler.managedResources | default list) | uniq | sortAlpha }}
   - name: {{ . }}
     ignoredByScheduler: false
   {{- end }}
