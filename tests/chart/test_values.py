@@ -155,6 +155,21 @@ CONTRADICTIONS: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
         ),
         "- config.fallback.chains: wanted nothing with webhook.enabled: false",
     ),
+    "rules that nobody applies": (
+        merged(
+            MODES["existing scheduler without webhook"],
+            {"rules": {"resourceMap": {"T4": {"nvidia.com/gpu": {"cpu": "4"}}}}},
+        ),
+        "- rules: wanted nothing with webhook.enabled: false: nobody reviews pods",
+    ),
+    "a label of our pods": (
+        {"commonLabels": {"app.kubernetes.io/component": "gpu"}},
+        "commonLabels: wanted other labels than app.kubernetes.io/component",
+    ),
+    "a label of the replica that decides": (
+        {"podLabels": {"gpu-extender.io/active": "true"}},
+        "podLabels: wanted other labels than gpu-extender.io/active",
+    ),
     "a policy for a scheduler that nobody named": (
         {"scheduler": OFF, "schedulerNamePolicy": {"enabled": True}},
         "schedulerNamePolicy.enabled: wanted false with scheduler.enabled: false",

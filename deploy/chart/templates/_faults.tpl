@@ -18,6 +18,14 @@ says wrongly, values.schema.json refuses.
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
 {{- $faults = append $faults (printf "fullnameOverride: wanted a name that begins with a letter and has letters, digits and hyphens alone, as a Service must, got %q, by the name of the release if none is given" $name) -}}
 {{- end -}}
+{{- $found := list "app" "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" (dig "election" "activeLabel" "gpu-extender.io/active" $config) -}}
+{{- range $path, $labels := dict "commonLabels" $values.commonLabels "podLabels" $values.podLabels -}}
+{{- range $label, $_ := $labels -}}
+{{- if has $label $found -}}
+{{- $faults = append $faults (printf "%s: wanted other labels than %s, by which our pods are found" $path $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- range $path, $image := dict "image" $values.image "scheduler.image" $scheduler.image -}}
 {{- if regexMatch "@|:[^/]*$" $image.repository -}}
 {{- $faults = append $faults (printf "%s.repository: wanted a name without tag and digest, got %q. Set %s.tag or %s.digest" $path $image.repository $path $path) -}}
@@ -98,11 +106,6 @@ says wrongly, values.schema.json refuses.
 {{- if not $values.schedulerNamePolicy.enabled -}}
 {{- $faults = append $faults "webhook.enabled: wanted true with scheduler.enabled: true. Without the webhook nobody sends GPU pods to the second scheduler, and the cluster's own would give away the same GPUs. On Kubernetes 1.36 or newer, schedulerNamePolicy.enabled=true sends them, too" -}}
 {{- end -}}
-{{- range $path, $given := dict "rules" $values.rules "config.fallback.chains" (dig "fallback" "chains" list $config) -}}
-{{- if $given -}}
-{{- $faults = append $faults (printf "%s: wanted nothing with webhook.enabled: false: a policy writes schedulerName and nothing else" $path) -}}
-{{- end -}}
-{{- end -}}
 {{- end -}}
 {{- if not (include "gpu-extender.schedulerTag" .) -}}
 {{- if not $scheduler.image.digest -}}
@@ -160,6 +163,14 @@ says wrongly, values.schema.json refuses.
 {{- end -}}
 {{- if and $webhook.caBundle (not (and $webhook.existingSecret (eq $webhook.registration "rendered"))) -}}
 {{- $faults = append $faults "webhook.caBundle: wanted nothing but with webhook.registration: rendered and webhook.existingSecret; else gpu-extender or cert-manager fills it in" -}}
+{{- end -}}
+{{- end -}}
+
+{{- if not $webhook.enabled -}}
+{{- range $path, $given := dict "rules" $values.rules "config.fallback.chains" (dig "fallback" "chains" list $config) -}}
+{{- if $given -}}
+{{- $faults = append $faults (printf "%s: wanted nothing with webhook.enabled: false: nobody reviews pods, and a policy writes schedulerName and nothing else" $path) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
