@@ -11,11 +11,13 @@ from extender.explain.page import ExplanationPage, SummaryRow
 from extender.explain.summary import may_refuse
 from extender.explain.table import (
     GAP,
+    MAX_NAME,
     WIDTH,
     printable,
     render,
     render_narrow,
     render_node,
+    shorten_name,
 )
 from scoring.quantity import show_amount
 from scoring.resources import PODS
@@ -31,12 +33,12 @@ MAX_NOTE: Final = 2
 
 MAX_PROSPECT: Final = 4
 
-# As wide as the longest name of a term with its weight.
-MAX_TERM: Final = len("fragmentation(1000)")
+MAX_TYPE: Final = 20
 
 MAX_MESSAGE: Final = 4
 
-MAX_NAME: Final = 40
+# What is left of a name at least, where there are many terms.
+MIN_NAME: Final = 24
 
 MAX_GROUPS: Final = 8
 
@@ -180,7 +182,8 @@ def _nearest(summary: SummaryRow) -> list[str]:
         if more > 0:
             details[-1] += f"; and {more} more"
         for index, detail in enumerate(details):
-            rows.append(("" if index else miss.name, detail))
+            name = shorten_name(miss.name, MAX_NAME)
+            rows.append(("" if index else name, detail))
     return list(_columns(rows, (MAX_NAME, WIDTH), right=()))
 
 
@@ -197,20 +200,47 @@ def _best(page: ExplanationPage, summary: SummaryRow) -> list[str]:
     rows = [head]
     for row in summary.best:
         parts = (_number(row.terms.get(name)) for name in terms)
-        rows.append((row.name, row.type or "-", str(row.priority), *parts))
-    widest = (MAX_NAME, 20, 7, *([MAX_TERM] * len(terms)))
+        kind = _crop(row.type or "-", MAX_TYPE)
+        rows.append((row.name, kind, str(row.priority), *parts))
     legend = (
         f"SCORE is what kube-scheduler is sent, 0 to {page.settings.max_score}"
         f" ({page.settings.normalize}); the terms are 0 to 100, with their weights"
     )
-    right = range(2, len(head))
     first = summary.best[0]
     prospect = f"On {first.name}: {first.detail}." if first.detail else ""
     return [
-        *_columns(rows, widest, right),
+        *_tables(rows),
         *_wrap(f"{legend}.", MAX_NOTE),
         *_wrap(prospect, MAX_PROSPECT),
     ]
+
+
+def _tables(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows of a name, a type and figures, in as many tables as `WIDTH` wants.
+
+    Names get what figures leave, and lack their middle where that is too little.
+    """
+    names, kinds, *figures = zip(*rows, strict=True)
+    least = min(MIN_NAME, max(map(len, names)))
+    tables: list[list[Sequence[str]]] = [[kinds]]
+    room = WIDTH - least - _width_of(kinds)
+    for column in figures:
+        room -= _width_of(column)
+        if room < 0:
+            tables.append([])
+            room = WIDTH - least - _width_of(column)
+        tables[-1].append(column)
+    for table in tables:
+        most = min(WIDTH - sum(map(_width_of, table)), MAX_NAME)
+        short = [shorten_name(name, most) for name in names]
+        lines = list(zip(short, *table, strict=True))
+        right = range(1 + (table[0] is kinds), len(table) + 1)
+        yield from _columns(lines, [WIDTH] * (len(table) + 1), right)
+
+
+def _width_of(column: Sequence[str]) -> int:
+    """Return the columns that a column takes beside others."""
+    return len(GAP) + max(map(len, column))
 
 
 def _number(value: float | None) -> str:

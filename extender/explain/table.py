@@ -11,6 +11,21 @@ GAP: Final = "  "
 
 WIDTH: Final = 100
 
+# Columns of a node's name.
+MAX_NAME: Final = 40
+
+
+def shorten_name(name: str, width: int) -> str:
+    """Return a name of at most `width` columns, without its middle if it is longer.
+
+    >>> shorten_name("gpu-pool-7f9c-eu-central-1a-0042", 15)
+    'gpu-po...a-0042'
+    """
+    if len(name) <= width:
+        return name
+    end = (width - 3) // 2
+    return f"{name[: width - 3 - end]}...{name[-end:]}"
+
 
 def render(page: ExplanationPage) -> str:
     """Return the settings and a table of the nodes, as wide as it has to be."""
@@ -25,9 +40,12 @@ def render_narrow(page: ExplanationPage) -> str:
         reason = node.scheduler.reason or node.verdict.reason or "fits"
         detail = _detail(node)
         told = f"{reason}: {detail}" if detail else reason
-        rows.append((node.name, node.type or "-", _number(node.priority), told))
+        name = shorten_name(node.name, MAX_NAME)
+        rows.append((name, node.type or "-", _number(node.priority), told))
     widths = [max(len(row[index]) for row in rows) for index in range(3)]
-    widths = [min(width, most) for width, most in zip(widths, (40, 24, 7), strict=True)]
+    widths = [
+        min(width, most) for width, most in zip(widths, (MAX_NAME, 24, 7), strict=True)
+    ]
     lines = [
         _line(
             [*(c[:w] for c, w in zip(row, widths, strict=False)), row[3]], [*widths, 0]

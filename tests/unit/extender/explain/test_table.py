@@ -1,13 +1,14 @@
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from extender.explain.explain import Explanation, explain
 from extender.explain.page import ALL_NODES, build_page
 from extender.explain.pod import find_subject, read_subject
 from extender.explain.scheduler_checks import check_nodes
 from extender.explain.summary_text import render_summary
-from extender.explain.table import render
+from extender.explain.table import render, render_narrow
 from extender.verbs.verbs import NOTHING_ASSUMED, Assumed
 from scoring.gpu.requirements import GpuRequirements
 from scoring.snapshot import Snapshot
@@ -15,6 +16,15 @@ from service.runtime import build_verb_options
 from tests.builders import Tree, make_node, make_pod, make_pod_request, make_snapshot
 from tests.extender_app import make_settings
 
+TERMS = (
+    "utilization",
+    "typeMatch",
+    "topology",
+    "domain",
+    "fragmentation",
+    "scarcity",
+    "mig",
+)
 OPTIONS = build_verb_options(make_settings())
 
 
@@ -52,6 +62,58 @@ def test_the_order_of_types_is_a_column_of_its_own() -> None:
     tier = head.index("TIER")
     assert (first[0], first[tier]) == ("b", "0")
     assert (second[0], second[tier]) == ("a", "1")
+
+
+@pytest.mark.parametrize(
+    ("weights", "tables"),
+    [
+        pytest.param({"utilization": 40, "typeMatch": 30, "topology": 30}, 1, id="few"),
+        pytest.param(dict.fromkeys(TERMS, 1000), 2, id="all"),
+    ],
+)
+def test_the_best_nodes_have_every_figure_however_long_their_names(
+    weights: dict[str, int], tables: int
+) -> None:
+    names = [f"gpu-pool-{'x' * 80}-eu-central-1a-{number}" for number in range(2)]
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    nodes = [make_node(name=name, gpus=8, labels=labels) for name in names]
+    settings = make_settings({"scoring": {"weights": weights, "normalize": "rank"}})
+    options = build_verb_options(settings)
+    found = explain(
+        read_subject(make_pod(gpus=1), options), make_snapshot(nodes=nodes), options
+    )
+
+    printed = render_summary(build_page(found, ALL_NODES)).splitlines()
+
+    assert max(map(len, printed)) <= 100
+    heads = [n for n, line in enumerate(printed) if line.startswith("BEST")]
+    assert len(heads) == tables
+    told: dict[str, str] = {}
+    for head in heads:
+        for row in printed[head + 1 : head + 3]:
+            name, *cells = row.split()
+            assert name.startswith("gpu-pool-x")
+            assert name.endswith(("1a-0", "1a-1"))
+            told.update(zip(printed[head].split()[1:], cells, strict=True))
+    assert told.keys() == {
+        "TYPE",
+        "SCORE",
+        *(f"{name}({weight})" for name, weight in weights.items()),
+    }
+
+
+def test_a_long_name_lacks_its_middle_in_every_list() -> None:
+    name = f"gpu-pool-{'x' * 80}-eu-central-1a-7"
+    page = build_page(
+        explained(
+            make_pod(gpus=9), make_snapshot(nodes=[make_node(name=name, gpus=8)])
+        ),
+        ALL_NODES,
+    )
+
+    short = "gpu-pool-xxxxxxxxxx...xx-eu-central-1a-7"
+    assert any(line.startswith(short) for line in render_summary(page).splitlines())
+    assert any(line.startswith(short) for line in render_narrow(page).splitlines())
 
 
 def test_a_node_where_pods_failed_lately_says_so() -> None:
