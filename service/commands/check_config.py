@@ -125,9 +125,12 @@ def _rule_context(settings: Settings) -> RuleContext:
 def _checks(settings: Settings, folder: Path) -> list[Callable[[], object]]:
     """Return what reads each file that the settings name."""
     checks: list[Callable[[], object]] = []
-    if settings.cluster.source == "kubernetes":
-        checks.append(partial(connect_to, settings.cluster, folder))
-    files = [folder / name for name in settings.cluster.files]
+    cluster = settings.cluster
+    # Where the file names neither, what stands there is of the machine it runs on.
+    names_api_server = cluster.kubeconfig is not None or cluster.context is not None
+    if cluster.source == "kubernetes" and names_api_server:
+        checks.append(partial(connect_to, cluster, folder))
+    files = [folder / name for name in cluster.files]
     if files:
         checks.append(partial(load_dump, files, build_records(settings)))
     injection, webhook = settings.injection, settings.webhook

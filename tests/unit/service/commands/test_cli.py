@@ -34,6 +34,28 @@ def test_a_sound_configuration_has_no_faults(
     assert capsys.readouterr() == ("config.yaml: no faults\n", "")
 
 
+def test_a_configuration_that_names_no_api_server_is_sound_without_one(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(config.parent / "lacking"))
+    config.write_text("scoring: {profile: packing}\n")
+
+    status = main(["check-config", str(config)])
+
+    assert status == 0
+    assert capsys.readouterr() == ("config.yaml: no faults\n", "")
+
+
+@pytest.mark.parametrize("named", ["kubeconfig: lacking", "context: no-such-one"])
+def test_an_api_server_that_a_configuration_names_is_looked_up(
+    config: Path, capsys: pytest.CaptureFixture[str], named: str
+) -> None:
+    config.write_text(f"cluster: {{{named}}}\n")
+
+    assert main(["check-config", str(config)]) == 2
+    assert capsys.readouterr().err.startswith("kubeconfig ")
+
+
 def test_the_shipped_configuration_has_neither_faults_nor_warnings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
