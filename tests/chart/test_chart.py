@@ -548,6 +548,17 @@ def test_the_notes_name_a_registration_that_is_taken_next(
 
 
 @modes
+def test_the_notes_say_what_an_uninstall_leaves_behind(mode: str) -> None:
+    """Pods that name a scheduler that is gone, or a kube-scheduler that is stuck."""
+    has_scheduler = MODES[mode].get("scheduler", {}).get("enabled", True)
+
+    printed = notes_of(MODES[mode])
+
+    assert ("After an uninstall, GPU pods" in printed) is has_scheduler
+    assert ("Before an uninstall, start each kube-s" in printed) is not has_scheduler
+
+
+@modes
 def test_the_notes_fit_a_terminal(mode: str) -> None:
     _, _, printed = notes_of(MODES[mode]).partition("NOTES:")
 
