@@ -664,6 +664,17 @@ def test_a_replica_may_call_the_pods_behind_its_own_service(egress: list[Any]) -
     assert rules[: len(egress)] == egress
 
 
+@pytest.mark.parametrize("port", [53, 5353])
+def test_a_replica_may_ask_the_pods_behind_the_dns(port: int) -> None:
+    objects = render(HELMS[0], {"networkPolicy": {"enabled": True}})
+
+    rules = find(objects, "NetworkPolicy")["spec"]["egress"]
+
+    asked = [one for rule in rules for one in rule["ports"] if one["port"] == port]
+    assert {one["protocol"] for one in asked} == {"UDP", "TCP"}
+    assert all("to" not in rule for rule in rules if asked[0] in rule["ports"])
+
+
 def test_service_budget_and_spread_select_the_pods_of_the_workload() -> None:
     objects = render(HELMS[0], {})
     (deployment,) = (o for o in objects if o["kind"] == "Deployment")
