@@ -100,7 +100,7 @@ def queue_subjects(
             scheduler_name=subject.scheduler_name,
             priority=subject.priority,
             job=request.job,
-            selected_model=builder.selected_model(subject.constraints.node_selector),
+            selected_models=builder.selected_models(subject.constraints),
         )
         pod = QueuedPod(
             record,

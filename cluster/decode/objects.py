@@ -380,8 +380,9 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     shares : tuple of LargestShare
         Of resources that more than one container asks, or whose asks are not all of
         it; equal ones are shared. Empty once it has a node.
-    selected_model : str
-        GPU model that its node selector names, of a managed pod; empty for none.
+    selected_models : tuple of str
+        GPU models of which its node selector or its required node affinity names one,
+        of a managed pod without a list of types; empty for any.
     """
 
     uid: str
@@ -413,7 +414,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     exclusions: Exclusions | None = None
     labels: dict[str, str] = {}
     may_preempt: bool = True
-    selected_model: str = ""
+    selected_models: tuple[str, ...] = ()
 
 
 def parse_time(text: str) -> float:

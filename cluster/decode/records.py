@@ -19,6 +19,7 @@ from cluster.decode.objects import (
     Affinity,
     Node,
     NodeRecord,
+    NodeSelectorTerm,
     Pod,
     PodConstraints,
     PodRecord,
@@ -340,14 +341,42 @@ class RecordBuilder:
             ),
             may_preempt=pod.may_preempt,
             group="" if spec.node_name else intern(pod.group),
-            selected_model=(
-                self.selected_model(spec.node_selector or {}) if is_managed else ""
+            selected_models=(
+                self.selected_models(constraints_of(pod))
+                if is_managed and not kept.gpu_requirements.types
+                else ()
             ),
         ), faults
 
-    def selected_model(self, selector: Mapping[str, str]) -> str:
-        """Return the GPU model that a node selector names; empty for none."""
-        return intern(self.gpus.read(selector, ()).model) if selector else ""
+    def selected_models(self, constraints: PodConstraints) -> tuple[str, ...]:
+        """Return the GPU models of which labels of a node must name one.
+
+        Empty where a node of any will do, as by one term that names none.
+        """
+        if named := self._model_of(constraints.node_selector):
+            return (named,)
+        found: dict[str, None] = {}
+        for term in constraints.affinity_terms or ():
+            models = self._models_of(term)
+            if not models:
+                return ()
+            found.update(dict.fromkeys(models))
+        return tuple(found)
+
+    def _models_of(self, term: NodeSelectorTerm) -> tuple[str, ...]:
+        """Return the models that the first requirement of a term on models names."""
+        for one in () if term.fields else term.expressions or ():
+            if one.operator == "In" and self.gpus.reads(one.key):
+                models = [
+                    self._model_of({one.key: value}) for value in one.values or ()
+                ]
+                if models and all(models):
+                    return tuple(models)
+        return ()
+
+    def _model_of(self, labels: Mapping[str, str]) -> str:
+        """Return the model that labels name; empty for none."""
+        return intern(self.gpus.read(labels, ()).model) if labels else ""
 
     def job_of(self, pod: Pod) -> str:
         """Return what names the job that a pod is of; empty for none."""

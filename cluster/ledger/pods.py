@@ -345,10 +345,9 @@ def expected_shape(record: PodRecord, unit: int) -> ExpectedShape:
     if not shape.gpus:
         return _WITHOUT_GPUS
     wanted = record.gpu_requirements
-    selected = (record.selected_model,) if record.selected_model else ()
     return ExpectedShape(
         shape,
-        frozenset(map(normal_name, wanted.types or selected)),
+        frozenset(map(normal_name, wanted.types or record.selected_models)),
         frozenset(map(normal_name, wanted.excluded)),
     )
 

@@ -40,6 +40,17 @@ H100: Final = ExpectedShape(Shape(0, 1), frozenset({"h100"}))
 NUMBERS: Final = itertools.count()
 
 
+PRODUCT: Final = "nvidia.com/gpu.product"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+IN_T4: Final = {"key": PRODUCT, "operator": "In", "values": ["Tesla-T4"]}
+
+
+def required(*expressions: Tree) -> Tree:
+    """Return the spec of a pod whose affinity has one term."""
+    terms = [{"matchExpressions": list(expressions)}]
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
+
+
 def came(*pods: Tree, nodes: tuple[Tree, ...] = ()) -> Ledger:
     """Return a ledger that has seen each of the pods as often as makes it look."""
     ledger = make_ledger(nodes=nodes or (make_node(gpus=8),))
@@ -98,6 +109,22 @@ def test_types_that_a_pod_accepts_are_expected_with_it() -> None:
         pytest.param(
             {"spec": {"nodeSelector": {"pool": "gpus"}}}, ("", ""), id="by no model"
         ),
+        pytest.param({"spec": required(IN_T4)}, ("t4", ""), id="by affinity"),
+        pytest.param(
+            {"spec": required(IN_T4), "node_name": "node-1"},
+            ("t4", ""),
+            id="by affinity, when it has a node",
+        ),
+        pytest.param(
+            {"spec": required(IN_T4) | {"nodeSelector": {PRODUCT: "NVIDIA-L4"}}},
+            ("l4", ""),
+            id="by selector before affinity",
+        ),
+        pytest.param(
+            {"spec": required(IN_T4), "annotations": {TYPE: "H100"}},
+            ("h100", ""),
+            id="by list before affinity",
+        ),
     ],
 )
 def test_models_that_a_pod_insists_on_are_expected_with_it(
@@ -107,6 +134,49 @@ def test_models_that_a_pod_insists_on_are_expected_with_it(
 
     accepted, excluded = (frozenset(filter(None, (name,))) for name in insisted)
     assert (shape.accepted, shape.excluded) == (accepted, excluded)
+
+
+def test_each_term_of_an_affinity_adds_its_models() -> None:
+    pool = {"key": "pool", "operator": "In", "values": ["a"]}
+    either = {"key": PRODUCT, "operator": "In", "values": ["NVIDIA-L4", "Tesla-T4"]}
+    v100 = {"key": "accelerator", "operator": "In", "values": ["v100"]}
+    spec = required(pool, either)
+    spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] += [
+        {"matchExpressions": [v100]}
+    ]
+
+    (shape,) = came(make_pod(gpus=1, spec=spec)).build().expected.parts
+
+    assert shape.accepted == {"l4", "t4", "v100"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, id="an empty term"),
+        pytest.param(
+            {"matchExpressions": [{**IN_T4, "operator": "NotIn"}]}, id="not in"
+        ),
+        pytest.param(
+            {"matchExpressions": [{"key": PRODUCT, "operator": "Exists"}]}, id="exists"
+        ),
+        pytest.param({"matchExpressions": [{**IN_T4, "values": []}]}, id="no values"),
+        pytest.param(
+            {"matchExpressions": [{**IN_T4, "key": "pool"}]}, id="of no model"
+        ),
+        pytest.param(
+            {"matchExpressions": [IN_T4], "matchFields": [{**IN_T4, "key": "m"}]},
+            id="fields",
+        ),
+    ],
+)
+def test_a_term_that_leaves_any_model_opens_an_affinity(more: dict[str, Any]) -> None:
+    spec = required(IN_T4)
+    spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"].append(more)
+
+    (shape,) = came(make_pod(gpus=1, spec=spec)).build().expected.parts
+
+    assert shape.accepted == frozenset()
 
 
 def test_pods_that_ended_before_they_were_seen_do_not_count() -> None:
