@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.service_process import ServiceProcess
+from tests.service_process import PATIENT, ServiceProcess
 
 # The same examples in every run and on every machine, whatever earlier ones have found;
 # `make explore` looks for others. No test is timed.
@@ -37,7 +37,8 @@ def captured_cluster(
 ) -> Iterator[ServiceProcess]:
     """Run the real process over the captured cluster dump."""
     dump = CAPTURES / "1.36" / "cluster-dump.yaml"
-    config = {"cluster": {"source": "file", "files": [str(dump)]}}
+    cluster = {"source": "file", "files": [str(dump)]}
+    config = {"cluster": cluster, "extender": PATIENT}
     folder = tmp_path_factory.mktemp("captured-cluster")
     with ServiceProcess(folder, config) as service:
         service.wait_ready()

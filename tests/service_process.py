@@ -18,6 +18,8 @@ import yaml
 ROOT: Final = Path(__file__).parent.parent
 DEADLINE_SECONDS: Final = 90.0  # a process may take long on a crowded machine
 POLL_SECONDS: Final = 0.02
+# For calls, a minute: none is late on a crowded machine.
+PATIENT: Final = {"deadlineMilliseconds": 60_000}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.builders import make_node, make_pod
-from tests.service_process import ServiceProcess
+from tests.service_process import PATIENT, ServiceProcess
 
 FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
@@ -34,7 +34,7 @@ def write_two_nodes(path: Path) -> None:
 def file_config(**more: Any) -> dict[str, Any]:
     """Return a configuration over ``dump.json``, looked at often."""
     cluster = {"source": "file", "files": ["dump.json"], "pollSeconds": 0.05}
-    return {"cluster": cluster, **more}
+    return {"cluster": cluster, "extender": PATIENT, **more}
 
 
 def fitting(service: ServiceProcess) -> list[str]:
