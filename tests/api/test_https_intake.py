@@ -50,6 +50,21 @@ class Tricklers(threading.Thread):
                 return
 
 
+def trickle_until_answered(client: ssl.SSLSocket, data: bytes) -> tuple[int, bytes]:
+    """Return how many bytes went out before the answer, and the answer.
+
+    One thread does both: a TLS connection of OpenSSL is not for two at a time.
+    """
+    client.settimeout(0.05)
+    for place in range(len(data)):
+        client.sendall(data[place : place + 1])
+        with contextlib.suppress(TimeoutError):
+            begun = client.recv(65_536)
+            client.settimeout(DEADLINE_SECONDS)
+            return place + 1, begun + read_all(client)
+    return len(data), b""
+
+
 HEAD: Final = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
 
 
@@ -82,15 +97,9 @@ def test_a_trickled_request_ends_at_its_deadline(
 ) -> None:
     monkeypatch.setattr(limits, "REQUEST_SECONDS", 0.3)
     with listener.open_tls() as client:
-        tricklers = Tricklers([client], HEAD + b"{" * 900)
-        tricklers.start()
-
-        answer = read_all(client)
-
-        tricklers.stopped.set()
-        tricklers.join()
+        sent, answer = trickle_until_answered(client, HEAD + b"{" * 900)
     assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-    assert tricklers.sent < 900
+    assert sent < 900
 
 
 def test_many_idle_and_half_open_connections_keep_nobody_waiting(
@@ -146,13 +155,13 @@ def test_an_answer_that_nobody_reads_ends_at_its_deadline(
 def test_a_spare_connection_may_idle_longer_than_a_request_may_take(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "REQUEST_SECONDS", 0.1)
-    monkeypatch.setattr(limits, "HANDSHAKE_SECONDS", 0.5)
     spare, used = listener.connect(), listener.connect()
     spare.connect()
     assert exchange(used, "POST", "/mutate", b"x").status == 200
 
-    with listener.open_tcp() as silent:
+    with monkeypatch.context() as short, listener.open_tcp() as silent:
+        short.setattr(limits, "REQUEST_SECONDS", 0.1)
+        short.setattr(limits, "HANDSHAKE_SECONDS", 0.5)
         silent.sendall(b"\x16")
         assert read_all(silent) == b""  # its handshake has expired by now
 
