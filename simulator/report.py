@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from extender.explain import table
 from scoring.snapshot import Snapshot
 from simulator.pods import QueuedPod
 from simulator.simulation import Outcome
@@ -141,8 +142,6 @@ _COLUMNS: Final = (
 )
 
 
-WIDE: Final = 100
-
 _LEGEND: Final = (
     "All in %: allocated GPUs, once pods had asked for 100 % and 130 % of all, and at",
     "the end; what they had asked for with the first refusal; free GPUs that are",
@@ -164,7 +163,7 @@ def render_text(report: Report, *, has_placements: bool) -> str:
     if len(report.policies) > 1:
         answer = f"By {first.policy}, {answer[0].lower()}{answer[1:]} {_most(report)}"
     lines = [
-        *textwrap.wrap(answer, WIDE),
+        *textwrap.wrap(answer, table.WIDTH),
         f"({said})",
         "",
         *_table([_COLUMNS, *map(_cells, report.policies)]),

@@ -19,6 +19,7 @@ from cluster.decode.objects import Node, Pod
 from cluster.ledger.changes import NodesListed, PodsListed
 from cluster.ledger.ledger import Ledger
 from cluster.yaml_text import describe_unreadable
+from extender.explain.table import WIDTH
 from extender.verbs.options import VerbOptions
 from scoring.faults import Fault, FaultsError, list_faults
 from scoring.quantity import shorten
@@ -42,9 +43,6 @@ MAX_MILLICORES: Final = 1_000_000
 MAX_MEBIBYTES: Final = 1_000_000_000
 
 MAX_SHOWN_FAULTS: Final = 100
-
-# Columns of a fault.
-WIDTH: Final = 100
 
 # The trace sets no bound to the number of pods on a node.
 MAX_PODS: Final = 10_000

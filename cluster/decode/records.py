@@ -298,6 +298,9 @@ class RecordBuilder:
             meta.annotations if is_managed else None
         )
         readable = kept.gpu_requirements.is_readable
+        has_models = is_managed and not kept.gpu_requirements.types
+        is_read = has_models or not spec.node_name
+        wanted = constraints_of(pod) if is_read else NO_CONSTRAINTS
         return PodRecord(
             uid=pod.key,
             namespace=intern(meta.namespace),
@@ -312,7 +315,7 @@ class RecordBuilder:
             or 0.0,
             is_gated=bool(spec.scheduling_gates),
             unschedulable_since=_unschedulable_since(pod, faults),
-            constraints=NO_CONSTRAINTS if spec.node_name else constraints_of(pod),
+            constraints=NO_CONSTRAINTS if spec.node_name else wanted,
             failed_at=(
                 failed_at(pod, self.is_managed)
                 if is_managed and spec.node_name
@@ -341,11 +344,7 @@ class RecordBuilder:
             ),
             may_preempt=pod.may_preempt,
             group="" if spec.node_name else intern(pod.group),
-            selected_models=(
-                self.selected_models(constraints_of(pod))
-                if is_managed and not kept.gpu_requirements.types
-                else ()
-            ),
+            selected_models=(self.selected_models(wanted) if has_models else ()),
         ), faults
 
     def selected_models(self, constraints: PodConstraints) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from scoring.quantity import show_amount
 
 GAP: Final = "  "
 
+# Columns of what a person reads.
 WIDTH: Final = 100
 
 # Columns of a node's name.

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cluster.api.protocol import NamedApi
+from extender.explain.table import WIDTH
 from service.cluster_link import connect_to
 from service.commands.inputs import (
     EXIT_FAULTY_INPUT,
@@ -47,8 +48,6 @@ SERVICE: Final = "service"
 PAGE_SECONDS: Final = 40.0
 
 CONNECT_SECONDS: Final = 4.0
-
-WIDTH: Final = 100
 
 
 class DoctorOptionError(ValueError):
