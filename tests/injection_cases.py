@@ -224,20 +224,25 @@ PROTOCOL = [
         ),
         id="mirror pod",
     ),
-    pytest.param(
-        budget_case(
-            {"a": {GPU: "1", "cpu": "4", "memory": "8Gi"}},
-            make_pod(container("a", gpus(1)), annotations={STATIC: "file"}),
-        ),
-        id="a pod that only says that it is a static pod",
-    ),
-    pytest.param(
-        budget_case(
-            {"a": {GPU: "1", "cpu": "4", "memory": "8Gi"}},
-            make_pod(container("a", gpus(1)), annotations={STATIC: "api"}),
-        ),
-        id="a pod that says that it is from the API",
-    ),
+    *[
+        pytest.param(
+            budget_case(
+                {"a": {GPU: "1", "cpu": "4", "memory": "8Gi"}},
+                make_pod(container("a", gpus(1)), annotations=annotations),
+            ),
+            id=f"a pod that only says as static pods do: {annotations}",
+        )
+        for annotations in (
+            {STATIC: "file"},
+            {STATIC: "http"},
+            {STATIC: "api"},
+            {STATIC: ""},
+            {"kubernetes.io/config.hash": "5f1e"},
+            {"kubernetes.io/config.seen": "2026-01-01T00:00:00Z"},
+            {STATIC: "file", "kubernetes.io/config.hash": "5f1e"},
+            {"kubernetes.io/config.Mirror": "5f1e"},
+        )
+    ],
     pytest.param(
         Case(
             nameless(make_pod(container("a", gpus(2)))),

@@ -1,6 +1,7 @@
 import json
+from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jsonpatch
 import pytest
@@ -116,23 +117,42 @@ def test_the_pod_level_is_completed_as_the_api_server_does(
     assert "cpu is set for the pod" not in printed.err
 
 
-def test_a_refused_pod_has_its_line_among_patches(
-    rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+# The pods of a manifest by what becomes of them, and the line of each.
+OF_EACH_KIND: Final[dict[str, tuple[Any, dict[str, Any], int | None]]] = {
+    "patched": (container("a", gpus(1)), {}, 5),
+    "refused": (container("a", gpus(1, **{"amd.com/gpu": "1"})), {}, None),
+    "left alone": (container("a"), {"gpu_type": None}, 0),
+}
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        *permutations(OF_EACH_KIND),
+        ("refused",),
+        ("refused", "refused", "patched"),
+        ("patched", "refused", "refused", "left alone", "refused"),
+    ],
+    ids=", ".join,
+)
+def test_each_pod_has_its_line_among_patches(
+    rules: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kinds: tuple[str, ...],
 ) -> None:
-    refused = container("a", gpus(1, **{"amd.com/gpu": "1"}))
-    manifest = write_manifest(
-        tmp_path,
-        make_pod(container("a", gpus(1))),
-        make_pod(refused, metadata={"name": "refused"}),
-        make_pod(container("a"), gpu_type=None, metadata={"name": "q"}),
-    )
+    pods = [
+        make_pod(of_kind, metadata={"name": f"p{place}"}, **options)
+        for place, (of_kind, options, _) in enumerate(OF_EACH_KIND[k] for k in kinds)
+    ]
 
-    status = run("-f", manifest, "--rules", rules, "-o", "patch")
+    status = run("-f", write_manifest(tmp_path, *pods), "--rules", rules, "-o", "patch")
 
-    lines = capsys.readouterr().out.splitlines()
+    patches = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert status == 1
-    assert len(json.loads(lines[0])) == 5
-    assert lines[1:] == ["null", "[]"]
+    assert [patch if patch is None else len(patch) for patch in patches] == [
+        OF_EACH_KIND[kind][2] for kind in kinds
+    ]
 
 
 def test_json_is_one_pod_or_a_list_of_pods(
