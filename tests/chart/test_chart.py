@@ -443,7 +443,8 @@ def test_the_pod_of_helm_test_is_no_replica(mode: str) -> None:
     (doctor,) = pod["spec"]["containers"]
     assert doctor["args"][0] == "doctor"
     (replica,) = pod["spec"]["initContainers"]
-    assert "env" not in replica  # without its pod's name it takes no Lease
+    given = {one["name"] for one in replica.get("env", [])}
+    assert "POD_NAME" not in given  # without its pod's name it takes no Lease
     for service in (o for o in objects if o["kind"] == "Service"):
         wanted = service["spec"]["selector"].items()
         assert not wanted <= pod["metadata"]["labels"].items()
@@ -457,6 +458,14 @@ def test_the_pod_of_helm_test_goes_where_the_replicas_may_go(mode: str) -> None:
 
     assert pod["nodeSelector"] == replica["nodeSelector"]
     assert pod["tolerations"] == replica["tolerations"]
+
+
+def test_the_pod_of_helm_test_has_the_environment_that_is_given() -> None:
+    given = [{"name": "HTTPS_PROXY", "value": "http://proxy.example:3128"}]
+    pod = find(render(HELMS[0], {"extraEnv": given}), "Pod")["spec"]
+
+    for container in pod["initContainers"] + pod["containers"]:
+        assert container["env"] == given
 
 
 def test_critical_pods_of_kube_system_are_not_counted_with_ours() -> None:

@@ -245,6 +245,18 @@ MISTYPED: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
     ),
     "no digest": ({"image": {"digest": "latest"}}, "/image/digest"),
     "a port of root": ({"webhook": {"port": 443}}, "/webhook/port"),
+    "no webhook": ({"webhook": None}, "webhook"),
+    "no scheduler": ({"scheduler": None}, "scheduler"),
+    "nothing of the CA": ({"webhook": {"selfSigned": None}}, "selfSigned"),
+    "nothing of certificates": ({"certManager": None}, "certManager"),
+    "no rights": ({"rbac": None, "serviceAccount": None}, "serviceAccount"),
+    "no budget": ({"podDisruptionBudget": None}, "podDisruptionBudget"),
+    "no image": ({"image": None}, "image"),
+    "no number of replicas": ({"replicaCount": None}, "replicaCount"),
+    "no port": ({"webhook": {"port": None}}, "port"),
+    "no name": ({"scheduler": {"name": None}}, "name"),
+    "no settings": ({"config": None}, "config"),
+    "neither on nor off": ({"webhook": {"enabled": None}}, "enabled"),
 }
 
 
