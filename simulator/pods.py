@@ -72,15 +72,19 @@ def queue_subjects(
 ) -> Iterator[QueuedPod]:
     """Yield each pod of manifests as often as its object asks for it.
 
+    Without a label for it, the pods of one object are one job, as of one controller.
+
     Parameters
     ----------
     kinds : sequence of NodeGpus
         The GPUs that the cluster has.
     builder : RecordBuilder
-        Reads which model a node selector names.
+        Reads which model a node selector names, and by what label pods are of one job.
     """
-    for subject in subjects:
+    for place, subject in enumerate(subjects):
         request = subject.pod_request
+        has_siblings = subject.replicas > 1 and not builder.job_label
+        own_job = f"{subject.namespace}/{subject.name} {place}" if has_siblings else ""
         requirements = request.gpu_requirements
         record = PodRecord(
             uid=f"{subject.namespace}/{subject.name}",
@@ -99,7 +103,7 @@ def queue_subjects(
             gpu_requirements=requirements,
             scheduler_name=subject.scheduler_name,
             priority=subject.priority,
-            job=request.job,
+            job=request.job or own_job,
             selected_models=builder.selected_models(subject.constraints),
         )
         pod = QueuedPod(

@@ -1,5 +1,8 @@
 """Small lists of pods with the outcome worked out by hand."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -217,6 +220,48 @@ def test_pods_of_manifests_count_as_they_do_in_a_cluster() -> None:
     assert [p.pod for p in outcome.placements] == ["train-0", "train-1", "train-2"]
     assert (outcome.capacity, outcome.at_start) == (8000, 3000)
     assert outcome.allocated == 100 * 7 / 8
+
+
+@pytest.mark.parametrize(
+    ("job_label", "alike"),
+    [
+        pytest.param("", [[0, 1], [2, 3], [4]], id="by controller"),
+        pytest.param("team", [[0, 1, 4], [2], [3]], id="by label"),
+    ],
+)
+def test_pods_of_one_object_are_one_job(job_label: str, alike: list[list[int]]) -> None:
+    def described(kind: str, replicas: int, **labels: str) -> dict[str, Any]:
+        template = {"metadata": {"labels": labels}, "spec": make_pod(gpus=2)["spec"]}
+        return {
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "metadata": {"name": "train"},
+            "spec": {"replicas": replicas, "template": template},
+        }
+
+    builder = replace(OPTIONS.builder, job_label=job_label)
+    objects = [
+        described("Deployment", 2, team="a"),
+        described("StatefulSet", 2),
+        described("ReplicaSet", 1, team="a"),
+    ]
+    subjects = [
+        subject
+        for one in objects
+        for subject in read_subjects(one, replace(OPTIONS, builder=builder))
+    ]
+
+    jobs = [pod.record.job for pod in queue_subjects(subjects, [], builder)]
+
+    # A pod without a job is near nobody.
+    assert [
+        [
+            other
+            for other in range(len(jobs))
+            if other == place or (jobs[place] and jobs[other] == jobs[place])
+        ]
+        for place in range(len(jobs))
+    ] == [next(group for group in alike if place in group) for place in range(5)]
 
 
 def test_a_pod_refused_on_a_sample_is_tried_on_the_next() -> None:
