@@ -72,6 +72,7 @@ def find_warnings(config: Path) -> list[str]:
         *_warn_of_scheduler_config(settings, folder),
         *_warn_of_rules(settings, folder),
         *_warn_of_expected_pods(settings),
+        *_warn_of_idle_scoring(settings),
     ]
 
 
@@ -114,6 +115,29 @@ def _warn_of_expected_pods(settings: Settings) -> Iterator[str]:
         for place, name in enumerate(pods.types):
             if not table.find(name):
                 yield f"{path}.{place}: {unknown_name(table, name)}"
+
+
+def _warn_of_idle_scoring(settings: Settings) -> Iterator[str]:
+    """Yield which keys about scores no score goes by."""
+    scoring, labels = settings.scoring, settings.labels
+    weights = scoring.weights
+    if scoring.expected_pods and not (weights.fragmentation or weights.scarcity):
+        yield (
+            "scoring.expectedPods has no effect: fragmentation and scarcity weigh 0;"
+            " give them a weight, or take profile packing"
+        )
+    if scoring.topology != "auto" and not weights.topology:
+        yield (
+            f"scoring.topology {scoring.topology!r} has no effect: topology weighs 0;"
+            " give it a weight, or take profile training"
+        )
+    if labels.job is not None and not weights.domain:
+        yield (
+            "labels.job has no effect: domain weighs 0;"
+            " give it a weight, or take profile training"
+        )
+    if weights.domain and not labels.domains:
+        yield "scoring.weights.domain has no effect: labels.domains is empty"
 
 
 def _rule_context(settings: Settings) -> RuleContext:

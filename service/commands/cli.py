@@ -405,7 +405,9 @@ def _add_simulate(
         nargs="+",
         default=[],
         choices=list(PROFILES),
-        help="by these profiles, one after the other, in place of the configuration's",
+        metavar="PROFILE",
+        help="by these profiles, one after the other, in place of the configuration's:"
+        f" {', '.join(PROFILES)}",
     )
     simulate.add_argument(
         "--known-mix",

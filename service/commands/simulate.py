@@ -215,7 +215,8 @@ def _misused(options: SimulateOptions) -> Iterable[str]:
             )
             if not given
         ]
-        yield f"wanted --trace, or --cluster and --pods; {' and '.join(missing)} lack"
+        got = " and no ".join(missing)
+        yield f"wanted --trace, or --cluster and --pods, got no {got}"
     if options.trace is None:
         for option, is_given in (
             ("--list", options.pod_list is not None),
@@ -223,7 +224,7 @@ def _misused(options: SimulateOptions) -> Iterable[str]:
             ("--arrived", options.arrived is not None),
         ):
             if is_given:
-                yield f"{option}: wanted beside --trace alone, which lacks"
+                yield f"{option}: wanted with --trace only"
     if options.plot is not None and not _is_writable(options.plot):
         yield f"--plot: wanted a file that can be written, got {str(options.plot)!r}"
 

@@ -1,11 +1,13 @@
 """Settings: the whole configuration file, every fault at once with its path."""
 
+import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pydantic
+from pydantic.fields import FieldInfo
 
 from cluster.yaml_text import UNREADABLE, describe_unreadable, parse_unique
 from injector.fallback.chains import find_chain_faults
@@ -218,5 +220,33 @@ def _describe(item: Mapping[str, Any]) -> Fault:
     """Return one fault as path, what was wanted, and the value received."""
     where = ".".join(str(step) for step in item["loc"]) or "file"
     message = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        message = f"unknown key{_near_key(item['loc'])}"
     got = "" if item["type"] == "value_error" else f", got {shorten(item['input'])}"
     return Fault(where, f"{message}{got}")
+
+
+def _near_key(path: Sequence[str | int]) -> str:
+    """Return which key a misspelt one was perhaps meant for."""
+    model: type[pydantic.BaseModel] | None = Settings
+    for step in path[:-1]:
+        if model is not None and isinstance(step, str):
+            fields = model.model_fields.items()
+            named = (one for name, one in fields if step == (one.alias or name))
+            model = _model_of(next(named, None))
+    if model is None:
+        return ""
+    keys = [one.alias or name for name, one in model.model_fields.items()]
+    near = difflib.get_close_matches(str(path[-1]), keys, n=1, cutoff=0.75)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _model_of(field: FieldInfo | None) -> type[pydantic.BaseModel] | None:
+    """Return the model of a field's value, or of each of its values."""
+    unread = [] if field is None else [field.annotation]
+    while unread:
+        kind = unread.pop()
+        if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel):
+            return kind
+        unread += get_args(kind)
+    return None

@@ -88,7 +88,8 @@ def test_a_type_of_expected_pods_that_nobody_knows_is_a_warning(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = "[{types: [A100]}, {types: [T4, H1000]}]"
-    config.write_text(config.read_text() + f"scoring: {{expectedPods: {expected}}}\n")
+    scoring = f"scoring: {{profile: packing, expectedPods: {expected}}}\n"
+    config.write_text(config.read_text() + scoring)
 
     status = main(["check-config", str(config)])
 
@@ -99,6 +100,51 @@ def test_a_type_of_expected_pods_that_nobody_knows_is_a_warning(
         " nodes labelled so match; did you mean 'H100'"
     )
     assert printed.err.count("Warning") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        ("scoring: {expectedPods: [{}]}", ["scoring.expectedPods has no effect: "]),
+        ("scoring: {expectedPods: [{}], weights: {scarcity: 1}}", []),
+        ("scoring: {profile: packing, expectedPods: [{}]}", []),
+        (
+            "scoring: {profile: packing, topology: graded}",
+            ["scoring.topology 'graded' has no effect: topology weighs 0"],
+        ),
+        ("scoring: {topology: graded}", []),
+        ("scoring: {profile: packing, topology: auto}", []),
+        (
+            "labels: {job: example.com/job}",
+            ["labels.job has no effect: domain weighs 0"],
+        ),
+        ("{labels: {job: example.com/job}, scoring: {profile: training}}", []),
+        (
+            "{labels: {domains: []}, scoring: {profile: training}}",
+            ["scoring.weights.domain has no effect: labels.domains is empty"],
+        ),
+        (
+            "{labels: {job: a, domains: []}, scoring: {expectedPods: [{}]}}",
+            ["scoring.expectedPods has no effect: ", "labels.job has no effect: "],
+        ),
+    ],
+)
+def test_keys_that_no_score_goes_by_are_warnings(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    warnings: list[str],
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+
+    status = main(["check-config", str(path)])
+
+    told = capsys.readouterr().err.replace("\n  ", " ").splitlines()
+    assert status == 0
+    assert len(told) == len(warnings)
+    for line, warning in zip(told, warnings, strict=True):
+        assert line.startswith(f"Warning: {warning}")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +191,7 @@ def test_all_faults_of_a_configuration_are_printed(
     assert printed.err == (
         "config.yaml: 2 fault(s)\n"
         "  server.port: Input should be greater than or equal to 0, got -1\n"
-        "  extra: Extra inputs are not permitted, got 1\n"
+        "  extra: unknown key, got 1\n"
     )
 
 

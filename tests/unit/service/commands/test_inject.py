@@ -479,7 +479,7 @@ def test_all_faults_of_all_inputs_are_told_at_once(
     printed = capsys.readouterr()
     assert (status, printed.out) == (2, "")
     for message in (
-        "config.yaml: 1 fault(s)\n  extra: Extra inputs are not permitted, got 1",
+        "config.yaml: 1 fault(s)\n  extra: unknown key, got 1",
         "rules.json: 1 fault(s)\n  resourceMap: wanted a mapping, got 1",
         f"{odd}: document 1: spec.template.spec.containers: wanted array",
         f"{odd}: document 2: spec.nodeName: wanted str",

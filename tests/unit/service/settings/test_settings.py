@@ -282,7 +282,7 @@ def test_all_faults_are_said_at_once_each_with_path_and_value(file: Path) -> Non
         "logging.level": (
             "Input should be 'debug', 'info', 'warning' or 'error', got 'loud'"
         ),
-        "extra": "Extra inputs are not permitted, got 1",
+        "extra": "unknown key, got 1",
     }
 
 
@@ -318,9 +318,44 @@ def test_all_faults_are_said_at_once_each_with_path_and_value(file: Path) -> Non
         ),
         pytest.param(
             "type_match: 1",
-            "type_match: Extra inputs are not permitted, got 1",
+            "type_match: unknown key, got 1",
             id="snake case",
         ),
+        *[
+            pytest.param(
+                text,
+                f"{path}: unknown key (did you mean {meant!r}?), got {got}",
+                id=f"misspelt {path}",
+            )
+            for text, path, meant, got in [
+                ("scorring: 1", "scorring", "scoring", 1),
+                ("labels: {domain: 1}", "labels.domain", "domains", 1),
+                (
+                    "scoring: {weights: {fragmentaton: 3}}",
+                    "scoring.weights.fragmentaton",
+                    "fragmentation",
+                    3,
+                ),
+                (
+                    "scoring: {expectedPods: [{}, {weigth: 3}]}",
+                    "scoring.expectedPods.1.weigth",
+                    "weight",
+                    3,
+                ),
+                (
+                    "webhook: {selfSigned: {enable: true}}",
+                    "webhook.selfSigned.enable",
+                    "enabled",
+                    True,
+                ),
+                (
+                    "server: {conectionLimit: 3}",
+                    "server.conectionLimit",
+                    "connectionLimit",
+                    3,
+                ),
+            ]
+        ],
         pytest.param("- a", "file: Input should be an object, got ['a']", id="a list"),
         pytest.param("7", "file: Input should be an object, got 7", id="a number"),
         pytest.param(
@@ -333,7 +368,7 @@ def test_all_faults_are_said_at_once_each_with_path_and_value(file: Path) -> Non
         ),
         pytest.param(
             f"extra: '{'x' * 1000}'",
-            f"extra: Extra inputs are not permitted, got '{'x' * 76}...",
+            f"extra: unknown key, got '{'x' * 76}...",
             id="a long value is cut",
         ),
     ],
@@ -385,7 +420,7 @@ def test_the_message_lists_all_faults_under_the_files_name(file: Path) -> None:
     assert str(caught.value) == (
         "config.yaml: 2 fault(s)\n"
         "  server.port: Input should be greater than or equal to 0, got -1\n"
-        "  extra: Extra inputs are not permitted, got 1"
+        "  extra: unknown key, got 1"
     )
 
 
