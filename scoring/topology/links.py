@@ -6,6 +6,7 @@ for the path over PCIe (`PIX` to `SYS`); 0 stands on the diagonal.
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -50,6 +51,9 @@ _ESCAPE: Final = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
 _GPU: Final = re.compile(r"GPU(\d{1,3})", re.ASCII)
 
 _NVLINKS: Final = re.compile(r"NV(\d{1,2})", re.ASCII)
+
+# What stands between two GPUs, for messages; new drivers do not write SOC.
+_CODES: Final = f"NV1 to NV{MAX_LINKS}, PIX, PXB, PHB, NODE or SYS"
 
 _KEYS: Final = frozenset({"layout", "matrix", "topology", "ids"})
 
@@ -111,7 +115,12 @@ def _read_object(value: dict[str, Any]) -> LinkData:
     ids = _read_ids(value.get("ids", []))
     kind, data = given[0], value[given[0]]
     if kind == "matrix":
-        matrix = _checked([_read_row(row) for row in _list(data, "matrix")])
+        matrix = _read_rows(
+            [
+                _list(row, f"GPU{index}")
+                for index, row in enumerate(_list(data, "matrix"))
+            ]
+        )
     elif not isinstance(data, str):
         raise LinksError(f"{kind}: wanted text, got {shorten(data)}")
     elif kind == "layout":
@@ -140,31 +149,26 @@ def _read_ids(value: Any) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _read_row(row: Any) -> list[int | None]:
-    return [_read_entry(entry) for entry in _list(row, "row")]
+def _read_entry(entry: Any, where: str) -> int | None:
+    """Return one entry: a code or a number of NVLinks, None for the GPU itself.
 
-
-def _read_entry(entry: Any) -> int | None:
-    """Return one entry: a code or a number of NVLinks, None for the GPU itself."""
+    `where` names its row and column, for the message of `LinksError`.
+    """
     if entry is None:
         return None
     if isinstance(entry, int) and not isinstance(entry, bool):
         if not 0 <= entry <= MAX_LINKS:
-            raise LinksError(f"wanted 0 to {MAX_LINKS} links, got {shorten(entry)}")
+            wanted = f"wanted 0 to {MAX_LINKS} links"
+            raise LinksError(f"{where}: {wanted}, got {shorten(entry)}")
         return entry
-    if isinstance(entry, str):
-        return _read_code(entry.strip())
-    raise LinksError(f"wanted a code such as NV4 or SYS, got {shorten(entry)}")
-
-
-def _read_code(code: str) -> int | None:
+    code = entry.strip() if isinstance(entry, str) else ""
     if code == _SELF:
         return None
     if code in PATHS:
         return PATHS[code]
     found = _NVLINKS.fullmatch(code)
     if found is None or not 0 < int(found[1]) <= MAX_LINKS:
-        raise LinksError(f"wanted a code such as NV4 or SYS, got {shorten(code)}")
+        raise LinksError(f"{where}: wanted {_CODES}, got {shorten(entry)}")
     return int(found[1])
 
 
@@ -174,6 +178,8 @@ def read_matrix_text(text: str) -> LinkMatrix:
     Columns of network cards and affinities are left out, so are terminal escapes.
     """
     lines = [line.split() for line in _ESCAPE.sub("", text).splitlines()]
+    if not any(lines):
+        raise LinksError("wanted the text of 'nvidia-smi topo -m', got no text")
     headers = [index for index, line in enumerate(lines) if line[:1] == ["GPU0"]]
     if not headers:
         raise LinksError("wanted a line that begins with GPU0")
@@ -191,21 +197,27 @@ def read_matrix_text(text: str) -> LinkMatrix:
             rows[line[0]] = line[1 : count + 1]
     if list(rows) != header[:count]:
         raise LinksError(f"wanted {count} rows as there are columns, got {len(rows)}")
-    return _checked([[_read_code(code) for code in row] for row in rows.values()])
+    return _read_rows(list(rows.values()))
 
 
-def _checked(rows: list[list[int | None]]) -> LinkMatrix:
+def _read_rows(listed: Sequence[Sequence[Any]]) -> LinkMatrix:
     """Return a matrix, sound in itself; raise `LinksError`."""
-    count = len(rows)
+    count = len(listed)
     if not 0 < count <= MAX_GPUS:
         raise LinksError(f"wanted 1 to {MAX_GPUS} GPUs, got {count}")
-    for index, row in enumerate(rows):
-        if len(row) != count:
-            raise LinksError(f"row {index}: wanted {count} entries, got {len(row)}")
-        if row[index]:
-            raise LinksError(f"row {index}: wanted X for the GPU itself")
-        if None in row[:index] + row[index + 1 :]:
-            raise LinksError(f"row {index}: wanted X for the GPU itself alone")
+    rows = []
+    for i, entries in enumerate(listed):
+        if len(entries) != count:
+            raise LinksError(f"GPU{i}: wanted {count} entries, got {len(entries)}")
+        row = [
+            _read_entry(entry, f"GPU{i} to GPU{j}") for j, entry in enumerate(entries)
+        ]
+        if row[i]:
+            wanted = "wanted X for the GPU itself"
+            raise LinksError(f"GPU{i}: {wanted}, got {shorten(entries[i])}")
+        if None in row[:i] + row[i + 1 :]:
+            raise LinksError(f"GPU{i}: wanted X for the GPU itself alone")
+        rows.append(row)
     # A number of links that is 0 says nothing of the path over PCIe.
     matrix = [
         [0 if i == j else entry or SYS for j, entry in enumerate(row)]

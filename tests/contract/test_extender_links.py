@@ -18,7 +18,7 @@ PAIR: Final = '{"layout": "bridged-pairs-2"}'
 BAD_LINKS: Final = {
     "broken JSON": ("[[", "wanted JSON"),
     "a broken matrix": ("GPU0 GPU1\nGPU0 X NV4", "wanted 2 rows"),
-    "no code": ('[["X", "NV4"], ["?", "X"]]', "such as NV4 or SYS"),
+    "no code": ('[["X", "NV4"], ["?", "X"]]', "GPU1 to GPU0: wanted NV1"),
     "not symmetric": ('[["X", "NV1"], ["NV2", "X"]]', "not symmetric"),
     "17 GPUs": (
         json.dumps([["X" if i == j else "NV4" for j in range(17)] for i in range(17)]),
@@ -28,7 +28,7 @@ BAD_LINKS: Final = {
     "a model with more GPUs": ('{"layout": "dgx-2"}', "16"),
     "both": ('{"matrix": [["X"]], "layout": "dgx-2"}', "one of"),
     "garbage": ("\x1b[31m\x00", "GPU0"),
-    "nothing": ("", "GPU0"),
+    "nothing": ("", "got no text"),
 }
 
 

@@ -112,7 +112,9 @@ def lines(*rows: str) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param("", "begins with GPU0", id="empty"),
+        pytest.param("", "got no text$", id="empty"),
+        pytest.param(" \n\x1b[0m\n", "got no text$", id="blanks alone"),
+        pytest.param('{"topology": ""}', "got no text$", id="empty in JSON"),
         pytest.param("nonsense", "begins with GPU0", id="no matrix"),
         pytest.param("[[", "JSON", id="broken JSON"),
         pytest.param("[" * 60_000, "JSON", id="deep JSON"),
@@ -120,18 +122,24 @@ def lines(*rows: str) -> str:
         pytest.param(square(17), "1 to 16", id="17 GPUs"),
         pytest.param('[["X", "NV1"], ["NV2", "X"]]', "symmetric", id="not symmetric"),
         pytest.param('[["X", "SYS"], [1, "X"]]', "symmetric", id="link and path"),
-        pytest.param('[["X", "SYS"], ["SYS"]]', "row 1", id="a short row"),
-        pytest.param('[["SYS"]]', "wanted X", id="a path to itself"),
-        pytest.param('[["X", "X"], ["X", "X"]]', "alone", id="X between two"),
+        pytest.param('[["X", "SYS"], ["SYS"]]', "^GPU1: wanted 2", id="a short row"),
+        pytest.param(
+            '[["SYS"]]', "^GPU0: wanted X .* itself, got 'SYS'$", id="a path to itself"
+        ),
+        pytest.param(
+            '[["X", "X"], ["X", "X"]]', "^GPU0: .* alone$", id="X between two"
+        ),
         pytest.param("[[0, null], [null, 0]]", "alone", id="null between two"),
-        pytest.param(square(2, "NV0"), "code", id="no links by name"),
-        pytest.param(square(2, "NV37"), "code", id="too many links"),
-        pytest.param("[[0, 37], [37, 0]]", "links", id="too many by number"),
+        pytest.param(square(2, "NV0"), "wanted NV1 to", id="no links by name"),
+        pytest.param(square(2, "NV37"), "to NV36, PIX", id="too many links"),
+        pytest.param(
+            "[[0, 37], [37, 0]]", "^GPU0 to GPU1: .* links, got 37$", id="by number"
+        ),
         pytest.param("[[0, -1], [-1, 0]]", "links", id="less than none"),
-        pytest.param("[[0, true], [true, 0]]", "code", id="true is no number"),
-        pytest.param("[[0, 1.5], [1.5, 0]]", "code", id="half a link"),
-        pytest.param("[[0, NaN], [NaN, 0]]", "code", id="not a number"),
-        pytest.param("[1, 2]", "row", id="rows that are none"),
+        pytest.param("[[0, true], [true, 0]]", "got True$", id="true is no number"),
+        pytest.param("[[0, 1.5], [1.5, 0]]", "got 1.5$", id="half a link"),
+        pytest.param("[[0, NaN], [NaN, 0]]", "got nan$", id="not a number"),
+        pytest.param("[1, 2]", "^GPU0: wanted a list, got 1$", id="rows that are none"),
         pytest.param('{"matrix": {}}', "matrix", id="a matrix that is none"),
         pytest.param("{}", "got 0", id="nothing given"),
         pytest.param('{"layout": "dgx-2", "matrix": [[0]]}', "got 2", id="two given"),
@@ -156,12 +164,34 @@ def lines(*rows: str) -> str:
             lines("GPU0 GPU1", "GPU0 X X", "GPU1 X X"), "alone", id="X between two"
         ),
         pytest.param(lines("GPU0 GPU2", "GPU0 X SYS"), "columns", id="a GPU left out"),
-        pytest.param(lines("GPU0 GPU1", "GPU0 X", "GPU1 SYS X"), "row 0", id="cut off"),
+        pytest.param(
+            lines("GPU0 GPU1", "GPU0 X", "GPU1 SYS X"), "^GPU0: wanted 2", id="cut off"
+        ),
     ],
 )
 def test_what_no_machine_can_have(text: str, said: str) -> None:
     with pytest.raises(LinksError, match=said):
         read_links(text)
+
+
+@pytest.mark.parametrize("code", ["NV99", "FOO"])
+def test_a_code_that_is_none_is_told_with_its_place(code: str) -> None:
+    wanted = f"wanted NV1 to NV36, PIX, PXB, PHB, NODE or SYS, got {code!r}"
+    rows = [["X", "SYS"], [code, "X"]]
+    printed = lines("GPU0 GPU1", "GPU0 X SYS", f"GPU1 {code} X")
+
+    for text in (printed, json.dumps(rows), json.dumps({"topology": printed})):
+        with pytest.raises(LinksError) as caught:
+            read_links(text)
+
+        assert str(caught.value) == f"GPU1 to GPU0: {wanted}"
+
+
+def test_a_long_code_is_cut_in_the_message() -> None:
+    with pytest.raises(LinksError) as caught:
+        read_links(square(2, "NV" * 1000))
+
+    assert len(str(caught.value)) < 160
 
 
 def test_boxes_without_nvlink_have_switches_and_sockets() -> None:
