@@ -227,16 +227,15 @@ def show_links(judged: Judged, index: int) -> str:
     """Return which GPUs the pod would get, what is left, and what that breaks."""
     size, crowded = judged.pod_request.gpus, judged.crowded
     links, free = judged.links(index), int(crowded.free_sets[index])
-    layout = links.layout
+    layout, keys = links.layout, judged.options.builder.links
     if links.fault:
-        key = judged.options.builder.links.links
-        return f"links unknown: annotation {key}: {links.fault}"
+        return f"links unknown: annotation {keys.links}: {links.fault}"
     if layout is None or size > layout.count:
         return "links unknown"
     table = table_of(layout, size)
     if free < 0 or not table.picked[free]:
         why = (
-            "annotations of its pods contradict it"
+            f"annotation {keys.allocated} of its pods cannot be right"
             if free == CONTRADICTED
             else f"{int(free_gpus(crowded, judged.pod_request)[index])} of"
             f" {layout.count}"

@@ -418,8 +418,16 @@ def detail_of(
             node(links=PAIRS),
             [holder("99", 1)],
             2,
-            "which GPUs are free is not known (annotations of its pods contradict it)",
-            id="contradicted",
+            "which GPUs are free is not known (annotation gpu-extender.io/allocated of"
+            " its pods cannot be right); empty, it gives",
+            id="a GPU that is none of the node's",
+        ),
+        pytest.param(
+            node(links=PAIRS),
+            [holder("1", 1), holder("1,2", 2)],
+            2,
+            "(annotation gpu-extender.io/allocated of its pods cannot be right)",
+            id="a GPU of two pods",
         ),
         pytest.param(
             node(links=BROKEN, gpus=2),
@@ -434,6 +442,21 @@ def detail_of(
 )
 def test_explanations(tree: Tree, pods: list[Tree], gpus: int, said: str) -> None:
     assert said in detail_of(tree, pods, gpus, GRADED)
+
+
+def test_the_annotation_of_pods_has_the_name_that_is_set() -> None:
+    own = {"linkAnnotations": {"allocated": "example.com/held"}}
+    options = build_verb_options(make_settings({**GRADED, **own}))
+    held = make_pod(gpus=1, node_name="a", annotations={"example.com/held": "99"})
+    snapshot = make_snapshot(
+        nodes=[node(links=PAIRS)], pods=[held], builder=options.builder
+    )
+
+    subject = read_subject(make_pod(name="new", gpus=2), options)
+    page = build_page(explain(subject, snapshot, options), PageQuery())
+
+    said = "(annotation example.com/held of its pods cannot be right)"
+    assert said in page.nodes[0].verdict.detail
 
 
 def test_a_refusal_names_the_set_that_there_is() -> None:
