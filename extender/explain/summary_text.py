@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from extender.explain.explain import UNKNOWN_REPELLERS
 from extender.explain.page import ExplanationPage, SummaryRow
-from extender.explain.summary import may_refuse
+from extender.explain.summary import QUOTA, may_refuse
 from extender.explain.table import (
     GAP,
     MAX_NAME,
@@ -269,9 +270,15 @@ def _notes(page: ExplanationPage, summary: SummaryRow) -> Iterator[str]:
         yield from _wrap(f"Warning of the webhook: {text}", MAX_NOTE)
     for text in page.notes:
         yield from _wrap(text, MAX_NOTE)
-    if page.not_modelled:
-        listed = ", ".join(page.not_modelled)
+    others = {UNKNOWN_REPELLERS, QUOTA}  # which this pod does not ask
+    if asked := [wish for wish in page.not_modelled if wish not in others]:
+        listed = ", ".join(asked)
         yield from _wrap(f"Not modelled, and asked by this pod: {listed}", MAX_NOTE)
+    unseen = [UNKNOWN_REPELLERS] if UNKNOWN_REPELLERS in page.not_modelled else []
+    if QUOTA in page.not_modelled and page.pod.origin == "manifest":
+        unseen.append("quotas")  # a pod that exists has passed them
+    if unseen:
+        yield from _wrap(f"Not looked at here: {', '.join(unseen)}", MAX_NOTE)
 
 
 def _room(page: ExplanationPage, summary: SummaryRow) -> str:

@@ -508,6 +508,24 @@ def test_what_is_not_modelled_is_said_of_pods_that_use_it(
     assert seen.json["notModelled"] == written.json["notModelled"]
 
 
+def test_quotas_are_said_apart_from_what_the_pod_asks() -> None:
+    pod = make_pod(name="p", gpus=1, spec={"volumes": VOLUMES})
+    app = ExtenderApp(nodes=[make_node(name="a", gpus=8)], pods=[pod])
+    accept = {"Accept": "text/plain"}
+
+    written = app.client.simulate_post(
+        "/explain", body=json.dumps(pod).encode(), headers=accept
+    ).text
+    seen = app.client.simulate_get(
+        "/explain", query_string="namespace=default&pod=p", headers=accept
+    ).text
+
+    asked = "\nNot modelled, and asked by this pod: volumes (c)\n"
+    assert f"{asked}Not looked at here: quotas\n" in written
+    assert asked in seen
+    assert "quota" not in seen
+
+
 def explain_app(
     app: ExtenderApp, admit: Admit, begun: Callable[[], int] = lambda: 0
 ) -> falcon.testing.TestClient:

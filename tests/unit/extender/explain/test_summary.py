@@ -518,13 +518,19 @@ def test_what_running_pods_may_repel_by_labels_of_namespaces_is_said() -> None:
     running = make_pod(name="r", node_name="node-1", spec={"affinity": affinity})
     pod = make_pod(gpus=1, labels={"app": "a"})
 
-    told = summary_of(pod, make_node(gpus=8), pods=[running]).sentence
+    snapshot = make_snapshot(nodes=[make_node(gpus=8)], pods=[running])
+    page = build_page(explain(read_subject(pod, OPTIONS), snapshot, OPTIONS))
+    assert page.summary is not None
+    told = page.summary.sentence
     other = summary_of(make_pod(gpus=1), make_node(gpus=8), pods=[running]).sentence
 
     assert told == (
         "The only node fits by GPUs, CPU and memory, but kube-scheduler may refuse"
         " it, since not modelled here: pod anti-affinity of running pods by labels of"
         " namespaces"
+    )
+    assert render_summary(page).splitlines()[-1] == (
+        "Not looked at here: pod anti-affinity of running pods by labels of namespaces"
     )
     assert other == "The only node fits: node-1 (score 10)"
 
