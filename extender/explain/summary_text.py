@@ -141,12 +141,15 @@ def _groups(summary: SummaryRow) -> list[str]:
     """Return the nodes by what kube-scheduler and we say of them."""
     if not summary.groups:
         return []
+    shown = MAX_GROUPS
+    if len(summary.groups) == MAX_GROUPS + 1:
+        shown += 1  # one that is left over takes no more room than its count
     rows = [("NODES", "KUBE-SCHEDULER", "GPU-EXTENDER")]
     rows += [
         (str(group.node_count), group.scheduler or "ok", group.ours or "ok")
-        for group in summary.groups[:MAX_GROUPS]
+        for group in summary.groups[:shown]
     ]
-    rest = summary.groups[MAX_GROUPS:]
+    rest = summary.groups[shown:]
     if rest:
         count = sum(group.node_count for group in rest)
         rows.append((str(count), f"{len(rest)} other pairs of reasons", ""))

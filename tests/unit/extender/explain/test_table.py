@@ -7,6 +7,7 @@ from extender.explain.explain import Explanation, explain
 from extender.explain.page import ALL_NODES, build_page
 from extender.explain.pod import find_subject, read_subject
 from extender.explain.scheduler_checks import check_nodes
+from extender.explain.summary import Group
 from extender.explain.summary_text import render_summary
 from extender.explain.table import render, render_narrow
 from extender.verbs.verbs import NOTHING_ASSUMED, Assumed
@@ -198,6 +199,27 @@ def test_a_pending_pod_with_gates_says_so() -> None:
     assert subject is not None
     (obstacle,) = subject.obstacles
     assert obstacle.text.startswith("Scheduling gates hold the pod")
+
+
+@pytest.mark.parametrize(
+    ("count", "last"),
+    [
+        pytest.param(8, "1 reason 7 ours", id="as many as are shown"),
+        pytest.param(9, "1 reason 8 ours", id="one more is shown, too"),
+        pytest.param(10, "2 2 other pairs of reasons", id="two more are counted"),
+    ],
+)
+def test_pairs_of_reasons_beyond_eight_are_counted(count: int, last: str) -> None:
+    page = build_page(explained(make_pod(gpus=9), make_snapshot(nodes=[make_node()])))
+    groups = tuple(Group(1, f"reason {number}", "ours") for number in range(count))
+    assert page.summary is not None
+    summary = msgspec.structs.replace(page.summary, groups=groups)
+
+    printed = render_summary(msgspec.structs.replace(page, summary=summary))
+
+    head, _, rest = printed.partition("\nNODES  ")[2].partition("\nAs kube-scheduler")
+    assert rest
+    assert head.splitlines()[-1].split() == last.split()
 
 
 def test_nothing_that_a_terminal_would_obey_is_printed() -> None:
