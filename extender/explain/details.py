@@ -365,7 +365,8 @@ def show_packing(judged: Judged, index: int) -> str:
         f"leaves {_counted(gpus, 'GPU')} and {_counted(cores, 'core')}",
         f"{now:.2f} GPUs of no use to the pods that come, {was:.2f} before",
     ]
-    if broken := broken_shapes(before, after, judged.expected, capacity.supply):
+    broken = broken_shapes(before, after, judged.expected, capacity.supply)
+    if gpus and broken:  # without a GPU there is no room for any of them
         kinds = [
             f"{show_shape(kind)} ({part:.0%})" for kind, part in broken[:MAX_KINDS]
         ]

@@ -79,7 +79,7 @@ def test_the_example_of_the_page() -> None:
         ),
         "last": (
             "leaves 0 GPUs and 0 cores, 0.00 GPUs of no use to the pods that come,"
-            " 0.25 before, no room then for 1 GPU with 8 cores (75%) of them"
+            " 0.25 before"
         ),
     }
     page = PAGE.read_text()
