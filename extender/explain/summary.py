@@ -44,8 +44,6 @@ from scoring.snapshot import IndexArray
 # Clauses of the first sentence; the rest is counted together.
 MAX_CLAUSES: Final = 4
 
-MAX_GROUPS: Final = 8
-
 MAX_NEAREST: Final = 3
 
 MAX_BEST: Final = 3

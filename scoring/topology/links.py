@@ -196,7 +196,8 @@ def read_matrix_text(text: str) -> LinkMatrix:
                 raise LinksError(f"two rows of {line[0]}")
             rows[line[0]] = line[1 : count + 1]
     if list(rows) != header[:count]:
-        raise LinksError(f"wanted {count} rows as there are columns, got {len(rows)}")
+        wanted = f"wanted {count} rows in the order of the columns"
+        raise LinksError(f"{wanted}, got {shorten(list(rows))}")
     return _read_rows(list(rows.values()))
 
 

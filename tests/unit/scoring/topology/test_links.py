@@ -155,9 +155,13 @@ def lines(*rows: str) -> str:
         ),
         pytest.param('{"layout": "x", "ids": [""]}', "ids", id="an empty id"),
         pytest.param("x" * 65_537, "characters", id="too long"),
-        pytest.param(lines("GPU0 GPU1", "GPU0 X SYS"), "rows", id="a row is missing"),
         pytest.param(
-            lines("GPU0 GPU1", "GPU1 SYS X", "GPU0 X SYS"), "rows", id="rows exchanged"
+            lines("GPU0 GPU1", "GPU0 X SYS"), r"got \['GPU0'\]$", id="a row is missing"
+        ),
+        pytest.param(
+            lines("GPU0 GPU1", "GPU1 SYS X", "GPU0 X SYS"),
+            r"in the order of the columns, got \['GPU1', 'GPU0'\]$",
+            id="rows exchanged",
         ),
         pytest.param(lines("GPU0", "GPU0 X", "GPU0 X"), "two rows", id="a row twice"),
         pytest.param(
