@@ -356,6 +356,8 @@ class RecordBuilder:
             return (named,)
         found: dict[str, None] = {}
         for term in constraints.affinity_terms or ():
+            if not (term.expressions or term.fields):
+                continue  # an empty term matches no node
             models = self._models_of(term)
             if not models:
                 return ()

@@ -153,7 +153,6 @@ def test_each_term_of_an_affinity_adds_its_models() -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param({}, id="an empty term"),
         pytest.param(
             {"matchExpressions": [{**IN_T4, "operator": "NotIn"}]}, id="not in"
         ),
@@ -177,6 +176,16 @@ def test_a_term_that_leaves_any_model_opens_an_affinity(more: dict[str, Any]) ->
     (shape,) = came(make_pod(gpus=1, spec=spec)).build().expected.parts
 
     assert shape.accepted == frozenset()
+
+
+@pytest.mark.parametrize("more", [{}, {"matchExpressions": [], "matchFields": []}])
+def test_a_term_that_matches_no_node_opens_nothing(more: dict[str, Any]) -> None:
+    spec = required(IN_T4)
+    spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"].append(more)
+
+    (shape,) = came(make_pod(gpus=1, spec=spec)).build().expected.parts
+
+    assert shape.accepted == {"t4"}
 
 
 def test_pods_that_ended_before_they_were_seen_do_not_count() -> None:
