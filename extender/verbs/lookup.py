@@ -14,6 +14,7 @@ from extender.wire import filter as wire
 from scoring.candidates import PodRequest, primary_resource
 from scoring.faults import Fault
 from scoring.gpu.requirements import NO_GPU_REQUIREMENTS
+from scoring.packing.workload import supply_beside
 from scoring.resources import CPU, Request
 from scoring.snapshot import Snapshot, find_columns, has_repeats
 
@@ -129,8 +130,11 @@ def _template_snapshot(
     ledger = Ledger(options.label_keys.columns())
     ledger.apply(NodesListed(tuple(records)))
     ledger.apply(PodsListed(()))
+    built = ledger.build()
+    supply = supply_beside(built.gpus.supply, snapshot.gpus.supply)
     return replace(
-        ledger.build(),
+        built,
+        gpus=replace(built.gpus, supply=supply),
         device_class_resources=snapshot.device_class_resources,
         expected=snapshot.expected,
     )

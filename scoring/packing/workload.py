@@ -144,6 +144,31 @@ def build_supply(
     return GpuSupply(models, model_of, counts, int(shared.argmax()), most)
 
 
+def supply_beside(own: GpuSupply, cluster: GpuSupply) -> GpuSupply:
+    """Return the supply of a cluster, as nodes see it that are not in it yet.
+
+    Parameters
+    ----------
+    own : GpuSupply
+        Of these nodes alone; of their GPUs those count of which the cluster has none.
+    """
+    row_of = {(k.model, k.names): row for row, k in enumerate(cluster.models)}
+    models, counts, rows = list(cluster.models), cluster.counts.tolist(), []
+    for kind, count in zip(own.models, own.counts.tolist(), strict=True):
+        key = (kind.model, kind.names)
+        if key not in row_of:
+            row_of[key] = len(models)
+            models.append(kind)
+            counts.append(count)
+        rows.append(row_of[key])
+    model_of = np.array(rows, dtype=np.int64)[own.model_of]
+    supply = np.array(counts, dtype=np.int64)
+    for array in (model_of, supply):
+        array.setflags(write=False)
+    unit = cluster.unit or own.unit
+    return GpuSupply(tuple(models), model_of, supply, unit, own.most)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
     """A mix, summed up over the shapes that ask for the same devices.

@@ -230,6 +230,27 @@ def test_equal_nodes_rank_by_name_in_the_cache_or_not(
     assert shortlist_of(args, snapshot) == [asked.index("a")]
 
 
+def test_a_template_scores_as_the_same_node_of_the_cluster() -> None:
+    rare = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    plenty = {"nvidia.com/gpu.product": "Tesla-T4"}
+    known = make_node(name="known", gpus=8, labels=rare)
+    nodes = [make_node(name=f"t{i}", gpus=8, labels=plenty) for i in range(4)]
+    scoring = {
+        "profile": "packing",
+        "normalize": "absolute",
+        "maxScore": 100,
+        "expectedPods": [{"types": ["H100"]}, {"weight": 3}],
+    }
+    options = build_verb_options(make_settings({"scoring": scoring}))
+    new = make_node(name="new", gpus=8, labels=rare)
+    asked = asking_with(make_pod(gpus=8), known, new)
+
+    verb_call = look_up(asked, make_snapshot(nodes=[known, *nodes]), options)
+    of_known, of_new = prioritize_nodes(verb_call, options).tolist()
+
+    assert of_new == of_known
+
+
 def test_all_faults_of_all_templates_are_named() -> None:
     bad_labels = make_node(name="a")
     bad_labels["metadata"]["labels"] = 7
