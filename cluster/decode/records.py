@@ -50,6 +50,7 @@ from scoring.resources import (
     MIG_PREFIX,
     NVIDIA_GPU,
     PODS,
+    SHARED_GPU,
     STANDARD_RESOURCES,
     Remembered,
     Request,
@@ -272,7 +273,8 @@ class RecordBuilder:
         It is no fault of the node: all else of it counts.
         """
         count = dict(capacity).get(NVIDIA_GPU, 0)
-        if not count:
+        # Of GPUs that are shared under a name of their own, UUIDs may be told.
+        if not count and not dict(capacity).get(SHARED_GPU):
             return NO_LINKS
         text = (node.metadata.annotations or {}).get(self.links.links)
         if text is None:

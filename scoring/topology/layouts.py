@@ -387,7 +387,7 @@ class NodeLinks:
     @property
     def ids(self) -> tuple[str, ...]:
         """UUIDs of the GPUs in their order; empty if unknown."""
-        return self.data.ids if self.data is not None and self.is_measured else ()
+        return self.data.ids if self.data is not None and not self.fault else ()
 
 
 NO_LINKS: Final = NodeLinks()

@@ -384,6 +384,32 @@ def test_a_share_of_a_gpu_whose_uuid_nobody_knows_is_not_told() -> None:
     assert gpus.gpus.free_sets.tolist() == [NOT_TOLD]
 
 
+@pytest.mark.parametrize("beside", [{}, {"nvidia.com/gpu": "2"}])
+def test_a_share_of_a_gpu_is_told_by_a_uuid_that_the_node_names(
+    beside: dict[str, str],
+) -> None:
+    links = '{"matrix": [["X", "SYS"], ["SYS", "X"]], "ids": ["GPU-a", "GPU-b"]}'
+    tree = make_node(
+        name="shares",
+        resources=QUARTERS["resources"] | beside,
+        labels=QUARTERS["labels"],
+        annotations={"gpu-extender.io/links": links},
+    )
+    pods = [
+        make_pod(
+            name=name,
+            requests={SHARED: units},
+            node_name="shares",
+            annotations={ALLOCATED: told},
+        )
+        for name, units, told in (("p", "1", "GPU-a=250"), ("q", "2", "GPU-b=500"))
+    ]
+
+    gpus = make_ledger(nodes=[tree], pods=pods).build().gpus
+
+    assert gpus.free_shares[:, 0].tolist() == [750, 500]
+
+
 def test_shares_that_are_no_whole_number_of_thousandths_may_be_rounded() -> None:
     thirds = make_node(
         name="thirds",
