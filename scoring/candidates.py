@@ -440,16 +440,20 @@ def _rows_of_capacity(
 def _sum_rows(
     snapshot: Snapshot, columns: IndexArray, rows: tuple[int, ...]
 ) -> tuple[Int64Array, Int64Array]:
-    """Return what nodes offer of some resources, and what is taken, shape (C,)."""
+    """Return what nodes offer of some resources, and what is taken, shape (C,).
+
+    What pods hold of one that is not there takes nothing of another.
+    """
     if not rows:
         nothing = np.zeros(len(columns), dtype=np.int64)
         return nothing, nothing
     first, *others = rows
     offered = snapshot.allocatable[first].take(columns)
-    used = snapshot.requested[first].take(columns)
+    used = np.minimum(snapshot.requested[first].take(columns), offered)
     for row in others:
-        offered += snapshot.allocatable[row].take(columns)
-        used += snapshot.requested[row].take(columns)
+        more = snapshot.allocatable[row].take(columns)
+        offered += more
+        used += np.minimum(snapshot.requested[row].take(columns), more)
     return offered, used
 
 

@@ -81,3 +81,15 @@ def test_a_cluster_without_gpus_or_cpu_has_room_for_nothing() -> None:
     assert capacity.free.devices.shape == (0, 1)
     assert capacity.free.cpu.tolist() == [0]
     assert capacity.free.models.dtype == np.int64
+
+
+def test_what_is_held_of_gpus_that_are_gone_takes_none_of_others() -> None:
+    held = make_pod(requests={"amd.com/gpu": "1"}, node_name="whole")
+    others = make_node(name="amd", resources={"amd.com/gpu": "1"})
+
+    alone, beside = (
+        capacity_of(held, nodes=(NODES[0], *more)) for more in ((), (others,))
+    )
+
+    assert alone.free.devices[:, 0].tolist() == [1000] * 4
+    assert beside.free.devices[:, 0].tolist() == [1000] * 4
