@@ -284,7 +284,10 @@ def topology(
     free = np.maximum(free_gpus(candidates, pod_request), pod_request.gpus)
     entries = lookup.entries(candidates.link_codes, candidates.free_sets, free)
     if is_graded and pod_request.gpus > 1:
-        labelled = np.minimum(labelled, LABELLED_SCORE)
+        # Two shares or slices may be of one GPU: no set is worse.
+        is_whole = np.array([gpus.is_whole for gpus in candidates.gpu_kinds])
+        capped = np.minimum(labelled, LABELLED_SCORE)
+        labelled = np.where(is_whole[candidates.gpu_codes], capped, 0.0)
     return np.where(is_read[candidates.link_codes], lookup.score[entries], labelled)
 
 

@@ -548,3 +548,26 @@ def test_nodes_that_all_differ_do_not_hold_the_ledger_up(
 
     assert misses((1, 2), "bridged-pairs-8") == 0
     assert misses((1, 2), "dgx-1-v100") == 2
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.product": "Tesla-T4-SHARED"},
+        {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"},
+    ],
+)
+def test_shares_and_slices_score_below_any_set(labels: dict[str, str]) -> None:
+    pcie = [["X" if i == j else "SYS" for j in range(4)] for i in range(4)]
+    snapshot = make_snapshot(
+        nodes=[
+            node("shared", gpus=16, labels=labels | {"gpu-interconnect": "nvlink"}),
+            node("whole", links=json.dumps(pcie), gpus=4),
+        ]
+    )
+    settings = {"scoring": {**GRADED["scoring"], "weights": {"topology": 100}}}
+    options = build_verb_options(make_settings(settings))
+
+    totals, *_ = total_nodes(call_of(snapshot, make_pod(gpus=2), settings), options, {})
+
+    assert totals[0] < totals[1]
