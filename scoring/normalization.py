@@ -137,6 +137,11 @@ def normalize(
         return scores
     part_tiers = tiers.take(indices)
     present = np.unique(part_tiers)
+    if scale.method == RANK and len(present) > scale.max_score:
+        # No room for a band each: at least the best one stands alone.
+        first = best_first(part, part_tiers, part_order)
+        scores[indices] = ranked(first, scale.max_score)
+        return scores
     for position, tier in enumerate(present[::-1].tolist()):
         # The priorities are shared out among the tiers: a band of its own for each.
         lowest = position * (scale.max_score + 1) // len(present)

@@ -148,3 +148,20 @@ def test_tiers_have_bands_of_their_own_however_many_nodes_are_in_each(
     first, second, third = scores[:7], scores[7:37], scores[37:]
     assert first.min() > second.max()
     assert second.min() > third.max()
+
+
+@pytest.mark.parametrize(("tiers", "max_score"), [(11, 10), (30, 10), (2, 1)])
+def test_the_best_stands_alone_however_many_tiers_there_are(
+    tiers: int, max_score: int
+) -> None:
+    count = 3 * tiers
+    got = normalize(
+        np.zeros(count),
+        np.ones(count, dtype=np.bool_),
+        Scale("rank", max_score, 0, 100),
+        np.arange(count) // 3,
+        np.arange(count),
+    )
+
+    assert np.count_nonzero(got == max_score) == 1
+    assert (np.diff(got) <= 0).all()
