@@ -91,34 +91,45 @@ class LinkLayout:
 
 # links, and the bandwidth of one -> their layout, as long as a node has it: another one
 # for equal links would pass for a change of the node
-_IN_USE: Final[WeakValueDictionary[tuple[LinkMatrix, float], LinkLayout]] = (
+_IN_USE: Final[WeakValueDictionary[tuple[LinkMatrix, float, int], LinkLayout]] = (
     WeakValueDictionary()
 )
 
 
 @lru_cache(maxsize=256)
-def layout_of(matrix: LinkMatrix, link_bandwidth: float = LINK_BANDWIDTH) -> LinkLayout:
+def layout_of(
+    matrix: LinkMatrix,
+    link_bandwidth: float = LINK_BANDWIDTH,
+    most_links: int = MOST_LINKS,
+) -> LinkLayout:
     """Return the layout of a sound matrix; any thread may call it.
 
     Parameters
     ----------
     link_bandwidth : float
         Of one NVLink in GB/s, both directions.
+    most_links : int
+        Of one GPU, whose links to a switch each pair shows anew. Fewer than a pair has
+        are of another machine, and count for nothing.
     """
-    key = matrix, link_bandwidth
+    sums = [sum(max(entry, 0) for entry in row) for row in matrix]
+    is_exceeded = any(most_links < links <= MOST_LINKS for links in sums)
+    if not is_exceeded or most_links < max(map(max, matrix)):
+        most_links = MOST_LINKS
+    key = matrix, link_bandwidth, most_links
     layout = _IN_USE.get(key)
     if layout is None:
         # Threads that meet here may get two, and one of them stays.
-        layout = _IN_USE.setdefault(key, _computed(matrix, link_bandwidth))
+        layout = _IN_USE.setdefault(key, _computed(*key))
     return layout
 
 
-def _computed(matrix: LinkMatrix, link_bandwidth: float) -> LinkLayout:
+def _computed(matrix: LinkMatrix, link_bandwidth: float, most_links: int) -> LinkLayout:
     count = len(matrix)
     bandwidth = _slowest_paths(matrix)
     is_linked = np.zeros(1 << count, dtype=np.bool_)
     for members in _components(matrix):
-        cut = _links_of_cut(matrix, members)
+        cut = np.minimum(_links_of_cut(matrix, members), most_links)
         sets = np.zeros(1, dtype=_WORD)  # the same sets, told by bits of all GPUs
         for member in members:
             sets = np.concatenate([sets, sets | (1 << member)])
@@ -353,13 +364,13 @@ def layout_of_model(model: str, kind: str, count: int) -> LinkLayout | None:
         return layout_of(pcie_box(count))
     if kind == "clique" and links:
         is_mesh = count == _FOUR and model.startswith(_MESH_OF_FOUR)
-        return layout_of(_uniform(count, links // 3 if is_mesh else links), rate)
+        return layout_of(_uniform(count, links // 3 if is_mesh else links), rate, links)
     if kind == "cube-mesh":
         whole = _DGX_1_P100 if model.startswith("P100") else _DGX_1_V100
         if count == len(whole):
-            return layout_of(whole, rate)
+            return layout_of(whole, rate, links)
         if count == len(whole) // 2:
-            return layout_of(_half(whole), rate)
+            return layout_of(_half(whole), rate, links)
     return None
 
 
@@ -423,7 +434,8 @@ def links_of_node(
 
 def _layout_of_data(data: LinkData, model: str, count: int) -> LinkLayout:
     """Return what an annotation describes; raise `LinksError`."""
-    matrix, rate = data.matrix, _nvlinks_of(model)[1]
+    links, rate = _nvlinks_of(model)
+    matrix = data.matrix
     if data.layout:
         if data.layout not in NAMED_LAYOUTS:
             known = ", ".join(NAMED_LAYOUTS)
@@ -433,7 +445,7 @@ def _layout_of_data(data: LinkData, model: str, count: int) -> LinkLayout:
         raise LinksError(f"it is about {len(matrix)} GPUs, the node has {count}")
     if data.ids and len(data.ids) != count:
         raise LinksError(f"ids: wanted {count}, got {len(data.ids)}")
-    return layout_of(matrix, rate)
+    return layout_of(matrix, rate, links or MOST_LINKS)
 
 
 def set_of(gpus: Iterable[int]) -> int:

@@ -198,3 +198,19 @@ def test_sets_and_masks() -> None:
     assert set_of((0, 3, 3)) == 9
     assert gpus_of(9) == (0, 3)
     assert gpus_of(0) == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "bandwidth"),
+    [("V100-SXM3-32GB", 4, 300.0), ("H800-SXM5-80GB", 3, 400.0)],
+)
+def test_no_set_has_more_than_a_gpu_of_its_own(
+    model: str, count: int, bandwidth: float
+) -> None:
+    layout = layout_of_model(model, "clique", count)
+
+    assert layout is not None
+    assert layout.bandwidth.max() == bandwidth
+    text = LinkData(layout.matrix)
+    measured = links_of_node(NodeGpus(model=model), count, text).layout
+    assert measured is layout
