@@ -158,15 +158,27 @@ _MAX_KEPT_LINKS: Final = 8192
 _MAX_KEPT_DEVICES: Final = 1024
 
 
-def reread_links(links: NodeLinks, gpus: NodeGpus, capacity: Request) -> NodeLinks:
+def reread_links(
+    links: NodeLinks, gpus: NodeGpus, labels: Mapping[str, str], capacity: Request
+) -> NodeLinks:
     """Return the links of a node whose GPUs are told by other rules now."""
     if links.fault and links.data is None:
         return links
-    return links_of_node(gpus, dict(capacity).get(NVIDIA_GPU, 0), links.data)
+    count = dict(capacity).get(NVIDIA_GPU, 0)
+    return links_of_node(gpus, count, links.data, machine=_stated_count(labels))
+
+
+def _stated_count(labels: Mapping[str, str]) -> int:
+    """Return how many GPUs a node has by its label; 0 where it says nothing."""
+    stated = labels.get(GPU_COUNT_LABEL, "")
+    return int(stated) if _COUNT.fullmatch(stated) else 0
 
 
 def mig_on_demand(
-    gpus: NodeGpus, labels: Mapping[str, str], allocatable: Request
+    gpus: NodeGpus,
+    labels: Mapping[str, str],
+    allocatable: Request,
+    capacity: Request,
 ) -> MigGpus | None:
     """Return the GPUs of a node that makes MIG instances on demand; None for others."""
     offered = {
@@ -176,9 +188,9 @@ def mig_on_demand(
     }
     if not offered or gpus.is_shared or gpus.profile or gpus.slice_replicas:
         return None
-    stated = labels.get(GPU_COUNT_LABEL, "")
-    count = int(stated) if _COUNT.fullmatch(stated) else 0
-    count -= dict(allocatable).get(NVIDIA_GPU, 0)  # GPUs that are not cut
+    # GPUs that are not cut stay so when they are sick.
+    whole = max(dict(pairs).get(NVIDIA_GPU, 0) for pairs in (allocatable, capacity))
+    count = _stated_count(labels) - whole
     is_so = is_on_demand(gpus.mig, count, offered)
     return no_instances(gpus.mig, count) if is_so else None
 
@@ -264,7 +276,7 @@ class RecordBuilder:
             capacity=capacity,
             uid=node.metadata.uid,
             links=self._links_of(node, gpus, capacity),
-            mig=mig_on_demand(gpus, labels, allocatable),
+            mig=mig_on_demand(gpus, labels, allocatable, capacity),
         ), faults
 
     def _links_of(self, node: Node, gpus: NodeGpus, capacity: Request) -> NodeLinks:
@@ -278,7 +290,8 @@ class RecordBuilder:
             return NO_LINKS
         text = (node.metadata.annotations or {}).get(self.links.links)
         if text is None:
-            return links_of_node(gpus, count, None)
+            machine = _stated_count(node.metadata.labels or {})
+            return links_of_node(gpus, count, None, machine=machine)
         data = (_LINK_DATA if len(text) <= _MAX_KEPT_LINKS else _read_link_data)(text)
         if isinstance(data, str):
             return links_of_node(gpus, count, None, data)

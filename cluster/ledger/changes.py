@@ -119,8 +119,8 @@ class GpuModelsChanged:
         seen: list[NodeSeen | PodSeen] = []
         for node in nodes:
             gpus = self.read(node.labels, node.capacity)
-            links = reread_links(node.links, gpus, node.capacity)
-            mig = mig_on_demand(gpus, node.labels, node.allocatable)
+            links = reread_links(node.links, gpus, node.labels, node.capacity)
+            mig = mig_on_demand(gpus, node.labels, node.allocatable, node.capacity)
             fresh = msgspec.structs.replace(node, gpus=gpus, links=links, mig=mig)
             seen.append(NodeSeen(fresh))
         known: dict[

@@ -347,7 +347,9 @@ def _nvlinks_of(model: str) -> tuple[int, float]:
     )
 
 
-def layout_of_model(model: str, kind: str, count: int) -> LinkLayout | None:
+def layout_of_model(
+    model: str, kind: str, count: int, machine: int = 0
+) -> LinkLayout | None:
     """Return the layout of a machine by its GPUs; None where that leaves it open.
 
     Parameters
@@ -356,6 +358,8 @@ def layout_of_model(model: str, kind: str, count: int) -> LinkLayout | None:
         Canonical name.
     kind : str
         `GpuModel.links`. Which GPUs a bridge joins is not known of any model.
+    machine : int
+        GPUs of the machine, where some of them are cut; else 0.
     """
     if not 0 < count <= MAX_GPUS:
         return None
@@ -363,9 +367,9 @@ def layout_of_model(model: str, kind: str, count: int) -> LinkLayout | None:
     if kind == "none":
         return layout_of(pcie_box(count))
     if kind == "clique" and links:
-        is_mesh = count == _FOUR and model.startswith(_MESH_OF_FOUR)
+        is_mesh = max(count, machine) == _FOUR and model.startswith(_MESH_OF_FOUR)
         return layout_of(_uniform(count, links // 3 if is_mesh else links), rate, links)
-    if kind == "cube-mesh":
+    if kind == "cube-mesh" and machine <= count:
         whole = _DGX_1_P100 if model.startswith("P100") else _DGX_1_V100
         if count == len(whole):
             return layout_of(whole, rate, links)
@@ -405,7 +409,12 @@ NO_LINKS: Final = NodeLinks()
 
 
 def links_of_node(
-    gpus: NodeGpus, count: int, data: LinkData | None, fault: str = ""
+    gpus: NodeGpus,
+    count: int,
+    data: LinkData | None,
+    fault: str = "",
+    *,
+    machine: int = 0,
 ) -> NodeLinks:
     """Return the links of a node: by its annotation, else by model and count.
 
@@ -418,18 +427,21 @@ def links_of_node(
     fault : str
         Why it cannot be read. Nothing is known then: the node has said that it differs
         from what its model suggests.
+    machine : int
+        GPUs of the node by its label, those that MIG has cut with them; 0 if unknown.
     """
     if not gpus.is_whole or not count:
         return NodeLinks(data, fault=fault)
     if fault:
         return NodeLinks(fault=fault)
     if data is None:
-        return NodeLinks(layout=layout_of_model(gpus.model, gpus.links, count))
+        layout = layout_of_model(gpus.model, gpus.links, count, machine)
+        return NodeLinks(layout=layout)
     try:
-        layout = _layout_of_data(data, gpus.model, count)
+        measured = _layout_of_data(data, gpus.model, count)
     except LinksError as error:
         return NodeLinks(data, fault=str(error))
-    return NodeLinks(data, layout, is_measured=True)
+    return NodeLinks(data, measured, is_measured=True)
 
 
 def _layout_of_data(data: LinkData, model: str, count: int) -> LinkLayout:

@@ -571,3 +571,26 @@ def test_shares_and_slices_score_below_any_set(labels: dict[str, str]) -> None:
     totals, *_ = total_nodes(call_of(snapshot, make_pod(gpus=2), settings), options, {})
 
     assert totals[0] < totals[1]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "stated", "bandwidth"),
+    [
+        pytest.param(4, "8", 600.0, id="half of eight, the others cut by MIG"),
+        pytest.param(4, "4", 200.0, id="four without a switch"),
+        pytest.param(2, "4", 200.0, id="two of four without a switch"),
+        pytest.param(4, "", 200.0, id="no label"),
+    ],
+)
+def test_gpus_beside_cut_ones_have_the_links_of_their_machine(
+    gpus: int, stated: str, bandwidth: float
+) -> None:
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+        "nvidia.com/gpu.count": stated,
+    }
+
+    layout = make_node_record(node(gpus=gpus, labels=labels)).links.layout
+
+    assert layout is not None
+    assert layout.bandwidth[0b11] == bandwidth

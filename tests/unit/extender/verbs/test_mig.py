@@ -259,3 +259,11 @@ def test_other_rules_for_models_tell_other_places() -> None:
         reader = GpuLabelReader(GpuLabelRules(table))
         ledger.apply(GpuModelsChanged(reader.read, BUILDER.requirements_reader.reread))
         assert (ledger.build().gpus.mig[0] is not None) is is_known
+
+
+def test_a_sick_gpu_that_is_not_cut_does_not_count_as_cut() -> None:
+    tree = node(count="3", offered={"1g.10gb": 7, "2g.20gb": 3, "3g.40gb": 2})
+    tree["status"]["capacity"]["nvidia.com/gpu"] = "2"
+    tree["status"]["allocatable"]["nvidia.com/gpu"] = "1"
+
+    assert score_of(tree) == pytest.approx(EMPTY)
