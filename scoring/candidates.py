@@ -121,10 +121,13 @@ class PodRequest:
         return self.primary == NVIDIA_GPU and self.amount > 0
 
     @property
-    def mig_profile(self) -> str:
-        """Profile of the MIG instances that the pod requests; empty for none."""
-        is_mig = self.primary.startswith(MIG_PREFIX)
-        return self.primary.removeprefix(MIG_PREFIX) if is_mig else ""
+    def mig_instances(self) -> Request:
+        """Profiles of the MIG instances that the pod requests, and how many of each."""
+        return tuple(
+            (name.removeprefix(MIG_PREFIX), amount)
+            for name, amount in self.request
+            if name.startswith(MIG_PREFIX)
+        )
 
 
 def primary_resource(request: Request, scope: ResourceScope) -> str:
@@ -370,7 +373,7 @@ def _take_mig(
 
     `own` and `here` as for `_take_capacity`.
     """
-    if not pod_request.mig_profile:
+    if not pod_request.mig_instances:
         return np.full(len(columns), None)
     mig = snapshot.gpus.mig.take(columns)
     if own is not None and own.devices is not None:

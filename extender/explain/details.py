@@ -17,7 +17,7 @@ from scoring.gpu.node_gpus import NO_GPUS, Bounds, NodeGpus
 from scoring.gpu.requirements import GpuRequirements
 from scoring.packing.fragmentation import broken_shapes, fits, fragmentation
 from scoring.packing.learning import NOBODY_EXPECTED, ExpectedPods
-from scoring.packing.mig import index_of, place, weigh_profiles
+from scoring.packing.mig import MigGpus, Placement, index_of, place_all, weigh_profiles
 from scoring.packing.prices import Outlook, outlook_of
 from scoring.packing.shapes import WHOLE, Shape
 from scoring.protocols import NodeFacts
@@ -290,10 +290,18 @@ def show_instances(judged: Judged, index: int) -> str:
         is_on_demand = isinstance(facts, NodeRecord) and facts.mig is not None
         unknown = "which MIG slices are in use is not known"
         return unknown if is_on_demand else ""
-    profile = pod_request.mig_profile
-    found = place(gpus, profile, pod_request.amount)
-    if found is None:
+    placements = place_all(gpus, pod_request.mig_instances)
+    if placements is None:
         return "by the slices in use there is no place"
+    several = len(placements) > 1
+    return "; ".join(
+        f"{profile} " * several + _show_placement(gpus, profile, found)
+        for profile, found in placements
+    )
+
+
+def _show_placement(gpus: MigGpus, profile: str, found: Placement) -> str:
+    """Return where instances of one profile would be made, and what that breaks."""
     rows = list(
         zip(
             (known.name for known in gpus.geometry),
@@ -427,7 +435,7 @@ def show_prospect(judged: Judged, index: int) -> str:
     said = []
     if _links_matter(judged, index):
         said.append(show_links(judged, index))
-    if judged.options.weights.get("mig") and judged.pod_request.mig_profile:
+    if judged.options.weights.get("mig") and judged.pod_request.mig_instances:
         said.append(show_instances(judged, index))
     if judged.sibling_count:
         said.append(show_siblings(judged, index))

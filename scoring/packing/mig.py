@@ -219,6 +219,46 @@ def price(gpus: MigGpus | None, profile: str, amount: int = 1) -> float:
     return 1.0 if placement is None else placement.price
 
 
+def place_all(
+    gpus: MigGpus, instances: Iterable[tuple[str, int]]
+) -> list[tuple[str, Placement]] | None:
+    """Return where instances of several profiles go, the largest first.
+
+    Each placement is on what those before it leave; None where one has no place.
+
+    Parameters
+    ----------
+    instances : iterable of (str, int)
+        Profile, as resource names have it, and number.
+    """
+
+    def size(pair: tuple[str, int]) -> int:
+        index = index_of(gpus.geometry, pair[0])
+        return -1 if index is None else gpus.geometry[index].memory_slices
+
+    found: list[tuple[str, Placement]] = []
+    for profile, amount in sorted(instances, key=size, reverse=True):
+        placement = place(gpus, profile, amount)
+        if placement is None:
+            return None
+        found.append((profile, placement))
+        gpus = placement.gpus
+    return found
+
+
+def price_of_all(gpus: MigGpus | None, instances: Iterable[tuple[str, int]]) -> float:
+    """Return what larger profiles lose by all instances of a pod, 0 to 1.
+
+    As `price` for one profile; what is lost by several adds up.
+    """
+    if gpus is None:
+        return 0.0
+    found = place_all(gpus, instances)
+    if found is None:
+        return 1.0
+    return min(sum(placement.price for _, placement in found), 1.0)
+
+
 def index_of(geometry: Geometry, profile: str) -> int | None:
     """Return the index of the profile that a resource is named after."""
     names = [_resource_form(known.name) for known in geometry]

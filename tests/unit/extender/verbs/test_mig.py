@@ -89,6 +89,32 @@ EMPTY: Final = 100 * (1 - (2 / 4 + 4 / 2 + 8) / 20)
 BESIDE_2G: Final = 100 * (1 - (2 / 3 + 2 / 2) / 20)
 
 
+# A 3g.40gb at slice 4 leaves one place for 4g.40gb and takes the last for 7g.80gb; a
+# 1g.10gb beside it, at slice 3, takes one of 2 for 1g.20gb and 2g.20gb each, the last
+# for 3g.40gb and that for 4g.40gb.
+BOTH: Final = 100 * max(1 - 8 / 12 - (2 / 2 + 2 / 2 + 4 + 4) / 20, 0)
+
+
+@pytest.mark.parametrize(
+    ("held", "score"),
+    [
+        pytest.param([], BOTH, id="what both break"),
+        pytest.param([TWO_AT_0], 0.0, id="no place for the larger one"),
+    ],
+)
+def test_all_profiles_of_a_pod_count(held: list[Tree], score: float) -> None:
+    asked = {SMALL: "1", "nvidia.com/mig-3g.40gb": "1" if not held else "2"}
+    assert score_of(node(), held, requests=asked) == pytest.approx(score)
+
+
+def test_instances_beside_a_whole_gpu_count() -> None:
+    tree = node(count="2", labels={"nvidia.com/gpu.count": "2"})
+    for amounts in tree["status"]["allocatable"], tree["status"]["capacity"]:
+        amounts["nvidia.com/gpu"] = "1"
+    asked = {SMALL: "1", "nvidia.com/gpu": "1"}
+    assert score_of(tree, requests=asked) == pytest.approx(EMPTY)
+
+
 @pytest.mark.parametrize(
     ("tree", "pods", "score"),
     [
