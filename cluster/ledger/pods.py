@@ -29,7 +29,7 @@ from scoring.packing.shapes import (
     shared_gpus,
     told_shares,
 )
-from scoring.resources import NVIDIA_GPU, Request
+from scoring.resources import NVIDIA_GPU, Request, is_whole_gpu
 from scoring.topology.devices import CONTRADICTED, NOT_TOLD, free_set, has_unknown_ids
 
 # Above this many changed pods the base of the overlay is built again.
@@ -349,6 +349,8 @@ def expected_shape(record: PodRecord, unit: int) -> ExpectedShape:
         shape,
         frozenset(map(normal_name, wanted.types or record.selected_models)),
         frozenset(map(normal_name, wanted.excluded)),
+        wanted.wants_whole_gpus
+        and any(is_whole_gpu(name) for name, _ in record.request),
     )
 
 

@@ -114,11 +114,11 @@ def broken_shapes(
     list of (Shape, float)
         With the part of all pods that come in it, the most frequent first.
     """
-    names = supply.models[int(before.models[0])].names
+    gpus = supply.models[int(before.models[0])]
     total = sum(expected.parts.values())
     found: dict[Shape, float] = {}
     for kind, count in expected.parts.items():
-        if kind.shape.gpus and kind.accepts(names):
+        if kind.shape.gpus and kind.accepts(gpus):
             was, still = (bool(fits(f, kind.shape)[0]) for f in (before, after))
             if was and not still:
                 found[kind.shape] = found.get(kind.shape, 0.0) + count / total

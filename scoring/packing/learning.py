@@ -6,6 +6,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from scoring.gpu.node_gpus import NodeGpus
 from scoring.packing.shapes import Shape
 
 # Pods that count; what came before them counts less and less.
@@ -37,21 +38,26 @@ class ExpectedShape:
         Names of GPU models or families, in normal form; empty for any.
     excluded : frozenset of str
         The same of those that are never accepted.
+    is_whole : bool
+        Whether a share or a slice will not do where it goes by the name of a GPU.
     """
 
     shape: Shape
     accepted: frozenset[str] = frozenset()
     excluded: frozenset[str] = frozenset()
+    is_whole: bool = False
 
     @property
     def is_picky(self) -> bool:
         """Whether some models will not do."""
         return bool(self.accepted or self.excluded)
 
-    def accepts(self, names: frozenset[str]) -> bool:
-        """Whether a model of these names will do."""
-        return not (self.excluded & names) and (
-            not self.accepted or bool(self.accepted & names)
+    def accepts(self, gpus: NodeGpus) -> bool:
+        """Whether GPUs of this kind will do."""
+        if self.is_whole and not gpus.is_whole:
+            return False
+        return not (self.excluded & gpus.names) and (
+            not self.accepted or bool(self.accepted & gpus.names)
         )
 
     @property

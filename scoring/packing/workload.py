@@ -100,7 +100,7 @@ def mix_on(parts: LearnedMix, supply: GpuSupply) -> WorkloadMix:
     """
     shapes = [expected.shape for expected in parts]
     accepts = [
-        [expected.accepts(model.names) for expected in parts] for model in supply.models
+        [expected.accepts(model) for expected in parts] for model in supply.models
     ]
     return WorkloadMix(
         cpu=np.array([shape.cpu for shape in shapes], dtype=np.int64),
@@ -129,8 +129,11 @@ def build_supply(
     units : int64 array, shape (N,)
         Thousandths that one share is; 0 for a node that shares none.
     """
-    row_of: dict[tuple[str, frozenset[str]], int] = {}
-    rows = [row_of.setdefault((k.model, k.names), len(row_of)) for k in kinds]
+    # Shares and slices under the name of GPUs are a model of their own: pods that ask a
+    # type do not take them.
+    row_of: dict[tuple[str, frozenset[str], bool], int] = {}
+    keys = [(kind.model, kind.names, kind.is_whole) for kind in kinds]
+    rows = [row_of.setdefault(key, len(row_of)) for key in keys]
     # Of each model any kind will do: they are told apart by what models do not decide.
     models = tuple(kinds[rows.index(row)] for row in range(len(row_of)))
     model_of = np.array(rows, dtype=np.int64)

@@ -256,6 +256,7 @@ class ExpectedPodSettings(SettingsModel):
         return ExpectedShape(
             Shape(self.cpu_millicores, self.gpus, self.thousandths),
             frozenset(map(normal_name, self.types)),
+            is_whole=bool(self.types) and self.thousandths == WHOLE,
         )
 
 

@@ -14,6 +14,7 @@ from scoring.packing.learning import NOTHING_LEARNED, ExpectedShape
 from scoring.packing.prices import outlook_of
 from scoring.packing.shapes import Shape
 from scoring.topology.devices import CONTRADICTED, NOT_TOLD
+from service.runtime import build_verb_options
 from tests.builders import (
     Tree,
     make_ledger,
@@ -22,6 +23,7 @@ from tests.builders import (
     make_pod,
     make_pod_record,
 )
+from tests.extender_app import make_settings
 
 TYPE: Final = "gpu-extender.io/gpu-type"
 SHARED: Final = "nvidia.com/gpu.shared"
@@ -36,7 +38,7 @@ QUARTERS: Final[dict[str, Any]] = {
 
 
 ANY: Final = ExpectedShape(Shape(0, 1))
-H100: Final = ExpectedShape(Shape(0, 1), frozenset({"h100"}))
+H100: Final = ExpectedShape(Shape(0, 1), frozenset({"h100"}), is_whole=True)
 NUMBERS: Final = itertools.count()
 
 
@@ -430,3 +432,31 @@ def test_shares_that_are_no_whole_number_of_thousandths_may_be_rounded() -> None
 
     assert gpus.free_shares.tolist() == [[333]]
     assert gpus.free_sets.tolist() == [NOT_TOLD]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {PRODUCT: "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"},
+        {PRODUCT: "NVIDIA-A100-SXM4-80GB-SHARED", "nvidia.com/gpu.replicas": "7"},
+    ],
+)
+def test_shares_and_slices_are_no_supply_for_pods_that_ask_a_type(
+    labels: dict[str, str],
+) -> None:
+    expected = [{"types": ["A100"]}, {"weight": 9}]
+    settings = make_settings({"scoring": {"expectedPods": expected}})
+    given = build_verb_options(settings).score_options.expected
+    assert given is not None
+    nodes = [
+        make_node(name="a", gpus=8, labels={PRODUCT: "NVIDIA-A100-SXM4-80GB"}),
+        make_node(name="p", gpus=16, labels=labels),
+        make_node(name="t", gpus=16, labels={PRODUCT: "Tesla-T4"}),
+    ]
+    gpus = make_ledger(nodes=nodes).build().gpus
+
+    insisted = outlook_of(given, gpus.supply).insistence[
+        gpus.supply.model_of[gpus.codes]
+    ]
+
+    assert insisted.tolist() == pytest.approx([0.1 / (8 / 40), 0, 0])

@@ -128,8 +128,9 @@ def test_expected_pods_of_one_shape_add_up(file: Path) -> None:
     expected = read_settings(file).scoring.options(default_table()).expected
 
     assert expected is not None
+    wanted = frozenset({"h100", "a100-80gb"})
     assert dict(expected.parts) == {
-        ExpectedShape(Shape(64000, 8), frozenset({"h100", "a100-80gb"})): 3.0,
+        ExpectedShape(Shape(64000, 8), wanted, is_whole=True): 3.0,
         ExpectedShape(Shape(0, 1, 250)): 1.0,
         ExpectedShape(Shape(0, 0)): 1.0,
     }
