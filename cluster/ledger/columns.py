@@ -151,17 +151,32 @@ class GpuColumnsBuilder:
         code = self.code_of.setdefault(node.gpus, len(self.code_of))
         self.codes = put(self.codes, column, code)
         kind = LinkKind(node.links.layout, node.links.is_measured)
-        if (
-            kind.layout is not None
-            and kind not in self.link_code_of
-            and len(self.link_code_of) < MAX_PREPARED
-        ):
-            prepare(kind.layout)
-        code = self.link_code_of.setdefault(kind, len(self.link_code_of))
-        self.link_codes = put(self.link_codes, column, code)
+        link_code = self.link_code_of.get(kind)
+        if link_code is None:
+            link_code = self._new_link_code(column, kind)
+        self.link_codes = put(self.link_codes, column, link_code)
         shared = shared_gpus(node.allocatable, node.gpus.replicas)
         self.share_counts = put(self.share_counts, column, shared.count)
         self.units = put(self.units, column, shared.unit)
+
+    def _new_link_code(self, column: int, kind: LinkKind) -> int:
+        """Return the code of a kind of links that no node had, which one has now.
+
+        It is that of a kind that no other node has any more, if there is one.
+        """
+        count = len(self.link_code_of)
+        if kind.layout is not None and count < MAX_PREPARED:
+            prepare(kind.layout)
+        nodes = np.bincount(self.link_codes, minlength=count)
+        nodes[self.link_codes[column]] -= 1
+        unused = np.flatnonzero(nodes[:count] == 0)
+        code = int(unused[0]) if len(unused) else count
+        kinds = [*self.link_code_of, kind]
+        kinds[code] = kind
+        self.link_code_of = {
+            one: at for at, one in enumerate(kinds[: max(count, code + 1)])
+        }
+        return code
 
     def write_use(self, column: int, use: GpuUse) -> None:
         """Write which GPU pods a node has, and which GPUs they leave."""

@@ -83,7 +83,8 @@ class LinkTable:
     score_by_count: Float64Array
 
 
-@lru_cache(maxsize=1024)
+# The usual sizes of 64 layouts; one of 16 GPUs takes megabytes.
+@lru_cache(maxsize=320)
 def table_of(layout: LinkLayout, size: int) -> LinkTable:
     """Return the table for pods that ask `size` GPUs, from 1 to all of them."""
     best = best_sets(layout, size)
@@ -135,7 +136,7 @@ def _over_subsets(values: Float64Array, count: int) -> Float64Array:
     return largest
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def value_of_free(layout: LinkLayout) -> Float64Array:
     """Return what the free GPUs are worth to later pods, 0..100, shape (2^n,).
 
@@ -260,7 +261,8 @@ class LinkLookup:
         return entries
 
 
-@lru_cache(maxsize=256)
+# One for each size that is asked: the kinds are those of one snapshot, nearly always.
+@lru_cache(maxsize=32)
 def lookup_of(kinds: tuple[LinkKind, ...], size: int) -> LinkLookup:
     """Return the tables of some kinds of links for pods that ask `size` GPUs."""
     parts: list[tuple[Float64Array, BoolArray, BoolArray, Int64Array]] = []

@@ -594,3 +594,31 @@ def test_gpus_beside_cut_ones_have_the_links_of_their_machine(
 
     assert layout is not None
     assert layout.bandwidth[0b11] == bandwidth
+
+
+def test_links_that_no_node_has_any_more_are_forgotten() -> None:
+    ledger = make_ledger(nodes=[node("a", links=DGX_1), node("b", links=PAIRS)])
+    for links in range(2, 9):
+        matrix = [["X", links, 1], [links, "X", 0], [1, 0, "X"]]
+        changed = make_node_record(node("a", links=json.dumps(matrix), gpus=3))
+        ledger.apply(NodeSeen(changed))
+
+        kinds = ledger.build().gpus.link_kinds
+
+        assert [kind.layout for kind in kinds][:1] == [changed.links.layout]
+        assert len(kinds) == 2
+
+
+def test_links_of_other_nodes_keep_their_kind_beside_new_ones() -> None:
+    trees = [node("a", links=DGX_1), node("b", links=DGX_1), node("c", links=PAIRS)]
+    ledger = make_ledger(nodes=trees)
+    ledger.build()
+    bridged = json.dumps({"layout": "bridged-fours-8"})
+    trees = [node("a", links=bridged), node("b", links=DGX_1), node("c")]
+    for tree in trees:
+        ledger.apply(NodeSeen(make_node_record(tree)))
+
+    gpus = ledger.build().gpus
+    found = [gpus.link_kinds[code].layout for code in gpus.link_codes.tolist()]
+
+    assert found == [make_node_record(tree).links.layout for tree in trees]
