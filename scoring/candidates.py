@@ -1,6 +1,6 @@
 """`Candidates`: the columns of a snapshot that one request asks about."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -148,8 +148,11 @@ class Capacity:
 
     Attributes
     ----------
-    shape : Shape
-        Of the pod.
+    units : int64 array, shape (C,)
+        Thousandths of a GPU that a share is on each node; where it shares none, on most
+        nodes that do.
+    shapes : mapping
+        unit -> shape of the pod there, of each unit in `units`
     free : FreeCapacity
         C nodes; the asking pod's own share is free.
     allocatable_cpu : int64 array, shape (C,)
@@ -162,12 +165,27 @@ class Capacity:
         As learned.
     """
 
-    shape: Shape
+    units: Int64Array
+    shapes: Mapping[int, Shape]
     free: FreeCapacity
     allocatable_cpu: Int64Array
     device_count: Int64Array
     supply: GpuSupply
     expected: ExpectedPods
+
+    def shape_at(self, index: int) -> Shape:
+        """Return the shape of the pod on one candidate."""
+        return self.shapes[int(self.units[index])]
+
+    def by_shape(self) -> Iterator[tuple[Shape, slice | IndexArray]]:
+        """Yield each shape that the pod has on some candidate, and on which."""
+        found = sorted(set(self.shapes.values()), key=lambda shape: shape.total)
+        if len(found) == 1:  # PERF: as nearly always
+            yield found[0], slice(None)
+            return
+        for shape in found:
+            units = [unit for unit, one in self.shapes.items() if one == shape]
+            yield shape, np.flatnonzero(np.isin(self.units, units))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -414,12 +432,15 @@ def _take_capacity(
     free = FreeCapacity(
         devices, free_cpu, supply.model_of.take(gpus.codes.take(columns))
     )
+    units = gpus.share_units.take(columns)
+    units[units == 0] = supply.unit
     if own is not None:
-        held = shape_of(own.request, supply.unit)
         for index in np.flatnonzero(here).tolist():
+            held = shape_of(own.request, int(units[index]))
             free.give_back(index, held, int(counts[index]))
     return Capacity(
-        pod_request.shape(supply.unit),
+        units,
+        {unit: pod_request.shape(unit) for unit in {supply.unit, *units.tolist()}},
         free,
         allocatable_cpu,
         counts,

@@ -307,18 +307,23 @@ def fragmentation(
     capacity = candidates.capacity
     if capacity is None:
         return np.full(len(candidates.known), NEUTRAL_SCORE)
-    gain = placement_gain(
-        capacity.free,
-        capacity.shape,
-        _outlook(capacity, options),
-        capacity.allocatable_cpu,
-        capacity.device_count,
-    )
-    gain *= POINTS_PER_GPU
-    gain += NEUTRAL_SCORE
-    # PERF: a third of what `np.clip` takes for one node; bench/extender/packing.py
-    scores = np.minimum(np.maximum(gain, 0.0), MAX_NODE_SCORE)
-    scores *= fits(capacity.free, capacity.shape)
+    scores = np.empty(len(candidates.known))
+    outlook = _outlook(capacity, options)
+    for shape, part in capacity.by_shape():
+        free = capacity.free.part(part)
+        gain = placement_gain(
+            free,
+            shape,
+            outlook,
+            capacity.allocatable_cpu[part],
+            capacity.device_count[part],
+        )
+        gain *= POINTS_PER_GPU
+        gain += NEUTRAL_SCORE
+        # PERF: a third of what `np.clip` takes for one node; bench/extender/packing.py
+        gain = np.minimum(np.maximum(gain, 0.0), MAX_NODE_SCORE)
+        gain *= fits(free, shape)
+        scores[part] = gain
     if pod_request.request:
         claimed = np.logical_or.reduce(candidates.claimed, axis=0)
         scores[claimed] = NEUTRAL_SCORE
@@ -338,10 +343,13 @@ def scarcity(
         for a pod without GPUs.
     """
     capacity = candidates.capacity
-    if capacity is None or not capacity.shape.gpus:
+    if capacity is None or not any(one.gpus for one in capacity.shapes.values()):
         return np.full(len(candidates.known), MAX_NODE_SCORE)
     insistence = _outlook(capacity, options).insistence[capacity.free.models]
-    price = SCARCITY_PRICE * capacity.shape.total / WHOLE * insistence
+    asked = np.empty(len(candidates.known))
+    for shape, part in capacity.by_shape():
+        asked[part] = shape.total / WHOLE
+    price = SCARCITY_PRICE * asked * insistence
     return np.maximum(MAX_NODE_SCORE - POINTS_PER_GPU * price, 0.0)
 
 

@@ -361,7 +361,7 @@ def show_packing(judged: Judged, index: int) -> str:
     capacity = crowded.capacity
     if capacity is None or outlook is None or crowded.claimed[:, index].any():
         return ""
-    shape, before = capacity.shape, capacity.free.alone(index)
+    shape, before = capacity.shape_at(index), capacity.free.alone(index)
     if not fits(before, shape)[0]:
         return "does not fit by our count"
     after = before.alone(0)

@@ -354,6 +354,7 @@ def _capacity_columns(candidates: Candidates) -> Iterator[list[Hashable]]:
     yield capacity.free.models.tolist()
     yield capacity.allocatable_cpu.tolist()
     yield capacity.device_count.tolist()
+    yield capacity.units.tolist()
     # Told apart by identity: as long as they are kept, nothing else is the same.
     count = len(candidates.known)
     yield [capacity.supply] * count

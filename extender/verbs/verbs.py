@@ -182,7 +182,7 @@ def with_assumed(
                 amounts.get(NVIDIA_GPU, 0),
             )
             if capacity is not None:
-                capacity.free.take_for(index, pod.shape(capacity.supply.unit))
+                capacity.free.take_for(index, pod.shape(int(capacity.units[index])))
             mig[index] = with_pod(mig[index], pod.request)
     return replace(
         candidates,

@@ -11,7 +11,13 @@ import numpy as np
 from scoring.gpu.node_gpus import NodeGpus
 from scoring.packing.learning import LearnedMix
 from scoring.packing.shapes import WHOLE, Shape
-from scoring.snapshot import BoolArray, Float64Array, GpuSupply, Int64Array
+from scoring.snapshot import (
+    BoolArray,
+    Float64Array,
+    GpuSupply,
+    IndexArray,
+    Int64Array,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +37,12 @@ class FreeCapacity:
     devices: Int64Array
     cpu: Int64Array
     models: Int64Array
+
+    def part(self, part: slice | IndexArray) -> "FreeCapacity":
+        """Return some of them."""
+        if isinstance(part, slice) and part == slice(None):
+            return self
+        return FreeCapacity(self.devices[:, part], self.cpu[part], self.models[part])
 
     def alone(self, index: int) -> "FreeCapacity":
         """Return one node of them, for a change of its own."""

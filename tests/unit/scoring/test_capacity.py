@@ -5,8 +5,11 @@ from typing import Any, Final
 import numpy as np
 
 from scoring.candidates import Capacity, PodRequest
+from scoring.gpu.models import default_table
 from scoring.packing.shapes import MAX_DEVICES, Shape
+from scoring.terms import fragmentation
 from tests.builders import GPU, make_node, make_pod, make_snapshot, take_candidates
+from tests.extender_app import make_settings
 
 SHARED: Final = "nvidia.com/gpu.shared"
 ASK: Final = PodRequest("", ((GPU, 2),), GPU, None, "", cpu=4000)
@@ -41,7 +44,7 @@ def test_what_is_free_is_told_by_gpu() -> None:
         make_pod(name="c", cpu="40", node_name="cpu"),
     )
 
-    assert capacity.shape == Shape(4000, 2)
+    assert capacity.shape_at(0) == Shape(4000, 2)
     assert capacity.free.devices.T.tolist() == [
         [1000, 1000, 1000, 0],
         [700, 1000, 0, 0],
@@ -93,3 +96,30 @@ def test_what_is_held_of_gpus_that_are_gone_takes_none_of_others() -> None:
 
     assert alone.free.devices[:, 0].tolist() == [1000] * 4
     assert beside.free.devices[:, 0].tolist() == [1000] * 4
+
+
+def test_a_share_is_what_each_node_says_that_it_is() -> None:
+    nodes = [
+        make_node(
+            name=name,
+            labels={"nvidia.com/gpu.replicas": replicas},
+            resources={"nvidia.com/gpu.shared": replicas},
+        )
+        for name, replicas in (("a", "4"), ("b", "4"), ("c", "7"))
+    ]
+    shared = {"nvidia.com/gpu.shared": "1"}
+    pods = [make_pod(name=f"p{i}", requests=shared, node_name="c") for i in range(6)]
+    snapshot = make_snapshot(nodes=nodes, pods=pods)
+    pod = PodRequest(
+        "", (("nvidia.com/gpu.shared", 1),), "nvidia.com/gpu.shared", None, "", cpu=0
+    )
+    options = make_settings({"scoring": {"profile": "packing"}}).scoring.options(
+        default_table()
+    )
+
+    candidates = take_candidates(snapshot, ["a", "b", "c"], pod)
+
+    assert candidates.capacity is not None
+    totals = [candidates.capacity.shape_at(i).total for i in range(3)]
+    assert totals == [250, 250, 142]
+    assert (fragmentation(candidates, pod, options) > 0).all()  # the last share fits
