@@ -118,13 +118,11 @@ class SchedulerChecks:
             undecided &= ~failed
         left = np.flatnonzero(undecided & np.logical_or.reduce(self.short, axis=0))
         if len(left):
-            patterns, numbers = np.unique(
-                self.short[:, left], axis=1, return_inverse=True
-            )
-            codes[left] = len(reasons) + numbers.reshape(-1)
+            first, numbers = _number_columns(self.short[:, left])
+            codes[left] = len(reasons) + numbers
             reasons += [
-                _shortages(self.pod_request.request, pattern.tolist())
-                for pattern in patterns.T
+                _shortages(self.pod_request.request, self.short[:, index].tolist())
+                for index in left[first].tolist()
             ]
             undecided[left] = False
         for reason, failed in self.failed_late.items():
@@ -155,6 +153,25 @@ class SchedulerChecks:
             )
             for row in np.flatnonzero(self.short[:, index]).tolist()
         )
+
+
+# Rows that a number has bits for, beside the number of a column.
+_ROWS_AT_ONCE: Final = 32
+
+
+def _number_columns(table: BoolArray) -> tuple[IndexArray, IndexArray]:
+    """Return the first of each kind of columns, and the kind of each column.
+
+    PERF: a tenth of what `np.unique` takes, which sorts columns as they are: half of an
+    explanation of 5,000 nodes (bench/extender/explain.py).
+    """
+    keys = np.zeros(table.shape[1], dtype=np.int64)
+    for start in range(0, len(table), _ROWS_AT_ONCE):
+        for row in table[start : start + _ROWS_AT_ONCE]:
+            keys <<= 1
+            keys |= row
+        _, first, keys = np.unique(keys, return_index=True, return_inverse=True)
+    return first, keys
 
 
 def check_nodes(  # noqa: PLR0913 - the last one is named

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from extender.explain.pod import (
     read_subjects,
     subject_of_record,
 )
+from extender.explain.scheduler_checks import _number_columns
 from extender.explain.summary import Summary, summarize
 from extender.explain.summary_text import MAX_LINES, render_summary
 from extender.explain.table import WIDTH
@@ -367,3 +369,17 @@ def test_each_pending_pod_counts_in_one_class_and_that_is_told_of_it(
             told = {"full", "exclusive", "gpuLinks"}
             assert told & {name.partition(":")[0] for name in summary.reason_classes}
     assert counts == expected
+
+
+@given(st.integers(1, 80), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_columns_of_reasons_are_numbered_as_numpy_sorts_them(
+    rows: int, columns: int, seed: int
+) -> None:
+    lots = np.random.default_rng(seed)
+    table = lots.random((rows, columns)) < lots.choice([0.02, 0.5])
+
+    first, numbers = _number_columns(table)
+
+    patterns, known = np.unique(table, axis=1, return_inverse=True)
+    assert (table[:, first] == patterns).all()
+    assert (numbers == known.reshape(-1)).all()
