@@ -247,7 +247,7 @@ def subject_of_record(record: PodRecord, options: VerbOptions) -> Subject:
         constraints=record.constraints,
         not_modelled=record.not_modelled,
         notes=tuple(notes),
-        obstacles=tuple(_obstacles(record, options)),
+        obstacles=() if record.node_name else tuple(_obstacles(record, options)),
         scheduler_name=record.scheduler_name,
         is_created=True,
         priority=record.priority,

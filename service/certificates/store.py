@@ -89,7 +89,7 @@ class _Registration(msgspec.Struct):
 
 
 class _Secret(msgspec.Struct):
-    data: dict[str, bytes]
+    data: dict[str, bytes] | None = None
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
@@ -137,7 +137,9 @@ class CertificateStore:
         if data is None:
             return Stored(None, None)
         try:
-            contents = decode_contents(msgspec.json.decode(data, type=_Secret).data)
+            found = msgspec.json.decode(data, type=_Secret).data
+            # Rendered without data, it waits for its first certificate.
+            contents = decode_contents(found) if found else None
         except (ValueError, msgspec.MsgspecError) as error:
             logger.warning(
                 "Secret refused, certificates are made anew",

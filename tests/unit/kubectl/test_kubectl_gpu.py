@@ -824,7 +824,10 @@ def test_nodes_are_shown_by_type_and_by_name(
     status, out, err = run(capsys, "nodes", "--url", service.url)
 
     assert (status, err) == (0, "")
-    assert out.splitlines()[0].startswith("2 of 1 nodes with GPUs, pending pods: 3")
+    assert out.splitlines()[0] == (
+        "2 of 1 nodes with GPUs, pending pods: 3, failing nodes: 1,"
+        " API server last heard 0 s ago."
+    )
     assert [line.split() for line in out.splitlines()[2:6]] == [
         ["TYPE", "RESOURCE", "UNIT", "NODES", "ALLOCATABLE", "USED", "FREE", "FAILING"],
         ["H100-SXM5-80GB", "nvidia.com/gpu", "gpu", "1", "8", "6", "2", "0"],

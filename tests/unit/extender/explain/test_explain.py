@@ -13,7 +13,12 @@ from extender.explain.page import (
     PageQuery,
     build_page,
 )
-from extender.explain.pod import MAX_RESOURCES, find_subject, read_subject
+from extender.explain.pod import (
+    MAX_RESOURCES,
+    find_subject,
+    read_subject,
+    subject_of_record,
+)
 from extender.verbs.fresh_snapshot import Deadline, DeadlineError
 from extender.verbs.options import VerbOptions
 from extender.verbs.verbs import NOTHING_ASSUMED, Assumed
@@ -28,6 +33,7 @@ from tests.builders import (
     Tree,
     make_node,
     make_pod,
+    make_pod_record,
     make_pod_request,
     make_snapshot,
 )
@@ -585,6 +591,25 @@ def test_a_note_says_what_is_special(
     page = page_of(make_pod(**pod), make_snapshot(nodes=[make_node(**node)]))
 
     assert any(note in said for said in page.notes)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"schedulerName": "other"}, id="another scheduler's"),
+        pytest.param({"schedulingGates": [{"name": "x"}]}, id="gated once"),
+    ],
+)
+def test_nothing_keeps_a_pod_that_has_a_node_from_one(spec: dict[str, Any]) -> None:
+    of_a_pod = {
+        node_name: subject_of_record(
+            make_pod_record(make_pod(gpus=1, node_name=node_name, spec=spec)), options()
+        )
+        for node_name in ("", "node-1")
+    }
+
+    assert of_a_pod[""].obstacles
+    assert not of_a_pod["node-1"].obstacles
 
 
 def test_from_a_hundred_nodes_on_kube_scheduler_takes_a_sample() -> None:

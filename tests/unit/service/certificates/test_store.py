@@ -130,6 +130,20 @@ def test_missing_objects_are_told_from_those_that_may_not_be_read() -> None:
         refused.read_secret()
 
 
+@pytest.mark.parametrize(
+    ("data", "count"), [(None, 0), ({}, 0), ({"x": "eA=="}, 1), ({AUTHORITIES: "%"}, 1)]
+)
+def test_only_what_cannot_be_read_in_a_secret_is_a_warning(
+    data: Any, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree = {"metadata": {"resourceVersion": "3"}, "data": data}
+    if data is None:
+        del tree["data"]
+
+    assert store_of(Objects(secret=tree)).read_secret().contents is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * count
+
+
 @pytest.mark.parametrize("data", [None, {}, {"x": "eA=="}, {AUTHORITIES: "%"}])
 def test_a_faulty_secret_is_replaced_with_its_labels_kept(data: Any) -> None:
     tree = {"metadata": {"labels": {"a": "b"}, "resourceVersion": "3"}, "data": data}
