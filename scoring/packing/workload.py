@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -123,6 +124,18 @@ def mix_on(parts: LearnedMix, supply: GpuSupply) -> WorkloadMix:
     )
 
 
+_ModelKey: TypeAlias = tuple[str, frozenset[str], bool]
+
+
+def _model_key(kind: NodeGpus) -> _ModelKey:
+    """Return what tells models of a supply apart.
+
+    Shares and slices under the name of GPUs are one of their own: pods that ask a type
+    do not take them.
+    """
+    return kind.model, kind.names, kind.is_whole
+
+
 def build_supply(
     kinds: Sequence[NodeGpus],
     codes: Int64Array,
@@ -141,11 +154,8 @@ def build_supply(
     units : int64 array, shape (N,)
         Thousandths that one share is; 0 for a node that shares none.
     """
-    # Shares and slices under the name of GPUs are a model of their own: pods that ask a
-    # type do not take them.
-    row_of: dict[tuple[str, frozenset[str], bool], int] = {}
-    keys = [(kind.model, kind.names, kind.is_whole) for kind in kinds]
-    rows = [row_of.setdefault(key, len(row_of)) for key in keys]
+    row_of: dict[_ModelKey, int] = {}
+    rows = [row_of.setdefault(_model_key(kind), len(row_of)) for kind in kinds]
     # Of each model any kind will do: they are told apart by what models do not decide.
     models = tuple(kinds[rows.index(row)] for row in range(len(row_of)))
     model_of = np.array(rows, dtype=np.int64)
@@ -167,10 +177,10 @@ def supply_beside(own: GpuSupply, cluster: GpuSupply) -> GpuSupply:
     own : GpuSupply
         Of these nodes alone; of their GPUs those count of which the cluster has none.
     """
-    row_of = {(k.model, k.names): row for row, k in enumerate(cluster.models)}
+    row_of = {_model_key(kind): row for row, kind in enumerate(cluster.models)}
     models, counts, rows = list(cluster.models), cluster.counts.tolist(), []
     for kind, count in zip(own.models, own.counts.tolist(), strict=True):
-        key = (kind.model, kind.names)
+        key = _model_key(kind)
         if key not in row_of:
             row_of[key] = len(models)
             models.append(kind)

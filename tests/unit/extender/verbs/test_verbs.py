@@ -230,11 +230,15 @@ def test_equal_nodes_rank_by_name_in_the_cache_or_not(
     assert shortlist_of(args, snapshot) == [asked.index("a")]
 
 
-def test_a_template_scores_as_the_same_node_of_the_cluster() -> None:
+@pytest.mark.parametrize("more", [{}, {"nvidia.com/gpu.replicas": "4"}])
+def test_a_template_scores_as_the_same_node_of_the_cluster(
+    more: dict[str, str],
+) -> None:
     rare = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
     plenty = {"nvidia.com/gpu.product": "Tesla-T4"}
     known = make_node(name="known", gpus=8, labels=rare)
     nodes = [make_node(name=f"t{i}", gpus=8, labels=plenty) for i in range(4)]
+    nodes.append(make_node(name="beside", gpus=8, labels=rare | more))
     scoring = {
         "profile": "packing",
         "normalize": "absolute",
