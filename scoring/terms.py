@@ -12,7 +12,7 @@ from scoring.gpu.models import GpuTable, normal_name
 from scoring.gpu.suitability import choice_of
 from scoring.packing.fragmentation import fits
 from scoring.packing.learning import ExpectedPods
-from scoring.packing.mig import price_of_all
+from scoring.packing.mig import price
 from scoring.packing.prices import (
     SCARCITY_PRICE,
     Outlook,
@@ -366,14 +366,14 @@ def mig(
     Returns
     -------
     float64 array, shape (C,)
-        100 less `price_of_all` in hundredths: 100 where nothing larger
+        100 less `price` in hundredths: 100 where nothing larger
         loses a place, as with a static layout, where the places are not known, and for
         a pod that asks no MIG profile; 0 where all that is larger loses its last.
     """
     instances = pod_request.mig_instances
     if not instances:
         return np.full(len(candidates.known), MAX_NODE_SCORE)
-    prices = [price_of_all(gpus, instances) for gpus in candidates.mig.tolist()]
+    prices = [price(gpus, instances) for gpus in candidates.mig.tolist()]
     return MAX_NODE_SCORE * (1.0 - np.array(prices, dtype=np.float64))
 
 

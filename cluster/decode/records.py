@@ -359,7 +359,7 @@ class RecordBuilder:
             ),
             may_preempt=pod.may_preempt,
             group="" if spec.node_name else intern(pod.group),
-            selected_models=(self.selected_models(wanted) if has_models else ()),
+            selected_models=self.selected_models(wanted) if has_models else (),
         ), faults
 
     def selected_models(self, constraints: PodConstraints) -> tuple[str, ...]:

@@ -207,18 +207,6 @@ def places_on(gpus: MigGpus) -> Int64Array:
     return places
 
 
-def price(gpus: MigGpus | None, profile: str, amount: int = 1) -> float:
-    """Return what larger profiles lose by instances that a pod asks for, 0 to 1.
-
-    0 where nothing is known of the GPUs: with a static layout an instance that is there
-    is taken, and no place is lost. 1 where there is no place that we know of.
-    """
-    if gpus is None:
-        return 0.0
-    placement = place(gpus, profile, amount)
-    return 1.0 if placement is None else placement.price
-
-
 def place_all(
     gpus: MigGpus, instances: Iterable[tuple[str, int]]
 ) -> list[tuple[str, Placement]] | None:
@@ -246,10 +234,11 @@ def place_all(
     return found
 
 
-def price_of_all(gpus: MigGpus | None, instances: Iterable[tuple[str, int]]) -> float:
-    """Return what larger profiles lose by all instances of a pod, 0 to 1.
+def price(gpus: MigGpus | None, instances: Iterable[tuple[str, int]]) -> float:
+    """Return what larger profiles lose by all instances of a pod together, 0 to 1.
 
-    As `price` for one profile; what is lost by several adds up.
+    0 where nothing is known of the GPUs: with a static layout an instance that is there
+    is taken, and no place is lost. 1 where there is no place that we know of.
     """
     if gpus is None:
         return 0.0

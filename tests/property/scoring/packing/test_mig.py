@@ -171,7 +171,7 @@ def test_the_price_is_the_least_that_an_instance_breaks(data: st.DataObject) -> 
     if found is not None:
         assert found.price == pytest.approx(wanted)
         assert 0.0 <= found.price <= 1.0 + 1e-9
-    assert 0.0 <= price(state, name) <= 1.0
+    assert 0.0 <= price(state, [(name, 1)]) <= 1.0
 
 
 @given(st.data())

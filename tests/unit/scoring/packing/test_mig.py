@@ -82,13 +82,15 @@ def test_which_slices_are_in_use_decides_what_fits(
     ],
 )
 def test_the_price_of_a_slice_is_what_it_breaks(state: MigGpus, cost: float) -> None:
-    assert price(state, "1g.10gb") == pytest.approx(cost / 20)
+    assert price(state, [("1g.10gb", 1)]) == pytest.approx(cost / 20)
 
 
 def test_of_many_places_one_counts_little() -> None:
     many = gpus(*[0] * 8)
 
-    assert price(many, "1g.10gb") == pytest.approx(price(gpus(0), "1g.10gb") / 8)
+    assert price(many, [("1g.10gb", 1)]) == pytest.approx(
+        price(gpus(0), [("1g.10gb", 1)]) / 8
+    )
 
 
 def test_an_instance_goes_where_it_breaks_least_and_there_to_the_end() -> None:
@@ -113,7 +115,7 @@ def test_several_instances_of_a_pod_are_laid_one_after_another() -> None:
 
 
 def test_the_largest_profile_breaks_nothing() -> None:
-    assert price(gpus(0), "7g.80gb") == 0.0
+    assert price(gpus(0), [("7g.80gb", 1)]) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -123,11 +125,11 @@ def test_the_largest_profile_breaks_nothing() -> None:
 def test_where_no_place_is_known_the_price_is_the_highest(
     profile: str, amount: int
 ) -> None:
-    assert price(gpus(1), profile, amount) == 1.0
+    assert price(gpus(1), [(profile, amount)]) == 1.0
 
 
 def test_a_static_layout_has_no_price() -> None:
-    assert price(None, "1g.10gb") == 0.0
+    assert price(None, [("1g.10gb", 1)]) == 0.0
 
 
 def test_one_instance_of_a_gpu_has_the_media_engines() -> None:
